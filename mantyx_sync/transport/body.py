@@ -1,0 +1,218 @@
+"""The body of a streamed response, handed on as it arrives and released from any thread.
+
+`requests` and urllib3 hold bytes back on bodies that are not chunked and cost a few reads per chunk on those that
+are. So the buffered socket file below them is read here, the same way for urllib3 1.26 and 2; where it cannot be
+reached (an adapter that is not urllib3's) urllib3's own reading is the fallback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import zlib
+from typing import TYPE_CHECKING, Any, Callable
+
+from .chunked import BadChunk, ChunkedDecoder
+
+if TYPE_CHECKING:
+    import requests
+
+__all__ = ["Body", "BodyBroken", "BodyIdle", "Release"]
+
+READ_BYTES = 64 * 1024
+
+
+class BodyBroken(Exception):
+    """The connection broke, or the body does not follow its coding, before the body ended."""
+
+
+class BodyIdle(Exception):
+    """No byte arrived for the idle time-out."""
+
+
+class Release:
+    """Lets another thread end a read that blocks: on a connection being asked, or on the body of its answer.
+
+    Thread-safe. Once called it stays called: a connection that shows up later is shut at once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._connection: Any = None
+        self._socket: Any = None
+        self.called = False
+
+    def __call__(self) -> None:
+        """Shut the socket down, so that a read on it returns. Does not block."""
+        with self._lock:
+            self.called = True
+            connection, sock = self._connection, self._socket
+        _shut(sock if sock is not None else getattr(connection, "sock", None))
+
+    def watch_connection(self, connection: Any) -> None:
+        """Note the `http.client` connection that is about to send the request."""
+        with self._lock:
+            self._connection = connection
+
+    def watch_socket(self, sock: Any) -> None:
+        """Note the socket that the body arrives on."""
+        with self._lock:
+            self._socket = sock
+            called = self.called
+        if called:
+            _shut(sock)
+
+    def forget(self) -> None:
+        """The exchange is over; its connection may serve others now."""
+        with self._lock:
+            self._connection = self._socket = None
+
+
+def _shut(sock: Any) -> None:
+    if sock is None:
+        return
+    # SSLSocket.shutdown would drop the TLS state that the blocked reader is using.
+    shutdown = socket.socket.shutdown if isinstance(sock, socket.socket) else type(sock).shutdown
+    with contextlib.suppress(OSError, ValueError):
+        shutdown(sock, socket.SHUT_RDWR)
+
+
+class Body:
+    """Read a response body piece by piece. One thread reads; `release` may be called from any."""
+
+    def __init__(self, response: requests.Response, release: Release) -> None:
+        self._response = response
+        self._release = release
+        self._read, encoded = _source(response, release)
+        encoding = response.headers.get("Content-Encoding", "").strip().lower() if encoded else ""
+        self._inflate: _Inflate | None = None
+        if encoding in ("gzip", "x-gzip", "deflate"):
+            self._inflate = _Inflate()
+        elif encoding not in ("", "identity"):
+            self.close()
+            raise BodyBroken(f"the server sent Content-Encoding {encoding!r}, which was not asked for")
+
+    def read(self) -> bytes:
+        """Return the next bytes of the body; blocks until there are some. `b""` at its end.
+
+        Raises:
+            BodyIdle: No byte arrived for the read time-out of the request.
+            BodyBroken: The connection broke, was released, or the coding is wrong.
+        """
+        while True:
+            try:
+                data = self._read()
+            except socket.timeout as error:
+                raise BodyIdle(str(error)) from error
+            except (OSError, ValueError, BadChunk) as error:
+                raise BodyBroken(str(error) or type(error).__name__) from error
+            if self._release.called:
+                raise BodyBroken("the stream was released")
+            if self._inflate is None or not data:
+                return data
+            data = self._inflate(data)
+            if data:
+                return data
+
+    def close(self) -> None:
+        """Close the connection. Call it from the reading thread; others call the `Release`."""
+        self._release.forget()
+        with contextlib.suppress(Exception):  # closing a broken connection has nothing to tell
+            self._response.close()
+
+
+class _Inflate:
+    """gzip (of several members, too) and deflate with or without its zlib header, piece by piece."""
+
+    def __init__(self) -> None:
+        self._decoder: Any = None
+        self._seen = b""
+
+    def __call__(self, data: bytes) -> bytes:
+        out = []
+        try:
+            while data:
+                if self._decoder is None:
+                    data = self._seen + data
+                    if len(data) < 2:
+                        self._seen = data
+                        break
+                    self._seen = b""
+                    self._decoder = zlib.decompressobj(_window_bits(data))
+                out.append(self._decoder.decompress(data))
+                data = self._decoder.unused_data
+                if self._decoder.eof:
+                    self._decoder = None
+                    data = data.lstrip(b"\0")  # padding between members
+        except zlib.error as error:
+            raise BodyBroken(f"the compressed body is damaged: {error}") from error
+        return b"".join(out)
+
+
+def _window_bits(head: bytes) -> int:
+    if head[:2] == b"\x1f\x8b":
+        return 16 + zlib.MAX_WBITS
+    has_zlib_header = head[0] & 0x0F == 8 and (head[0] * 256 + head[1]) % 31 == 0
+    return zlib.MAX_WBITS if has_zlib_header else -zlib.MAX_WBITS
+
+
+def _source(response: requests.Response, release: Release) -> tuple[Callable[[], bytes], bool]:
+    """Return what reads the next bytes, and whether they still carry the content coding."""
+    raw = response.raw
+    answer: Any = getattr(raw, "_fp", None)
+    file: Any = getattr(answer, "fp", None)
+    sock = getattr(getattr(file, "raw", None), "_sock", None)
+    if not (hasattr(file, "read1") and hasattr(answer, "chunked") and hasattr(answer, "length")):
+        return _library_source(raw), False
+    release.watch_socket(sock)
+    read1: Callable[[int], bytes] = file.read1
+    if answer.chunked:
+        return _chunked_source(read1), True
+    if answer.length is not None:
+        return _sized_source(read1, answer.length), True
+    return lambda: read1(READ_BYTES), True
+
+
+def _chunked_source(read1: Callable[[int], bytes]) -> Callable[[], bytes]:
+    decoder = ChunkedDecoder()
+
+    def read() -> bytes:
+        while not decoder.finished:
+            data = read1(READ_BYTES)
+            if not data:
+                raise BodyBroken("the connection ended in the middle of the body")
+            body = decoder.feed(data)
+            if body:
+                return body
+        return b""
+
+    return read
+
+
+def _sized_source(read1: Callable[[int], bytes], length: int) -> Callable[[], bytes]:
+    left = length
+
+    def read() -> bytes:
+        nonlocal left
+        if left == 0:
+            return b""
+        data = read1(min(READ_BYTES, left))
+        if not data:
+            raise BodyBroken("the connection ended in the middle of the body")
+        left -= len(data)
+        return data
+
+    return read
+
+
+def _library_source(raw: Any) -> Callable[[], bytes]:
+    read1 = getattr(raw, "read1", None)
+    read = raw.read if read1 is None else read1
+    try:
+        read(0, decode_content=True)
+    except TypeError:  # a plain file
+        return lambda: bytes(read(READ_BYTES))
+    except Exception:  # reported by the first real read
+        pass
+    return lambda: bytes(read(READ_BYTES, decode_content=True))
