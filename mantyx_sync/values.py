@@ -15,6 +15,7 @@ __all__ = [
     "TaskPlanStep",
     "TaskPlanTransition",
     "TokenUsage",
+    "task_plan_from_event_data",
 ]
 
 
@@ -101,7 +102,8 @@ class StructuredOutputInfo:
 class _WireView:
     """Lets a value be read as the mapping it came from: `plan["steps"][0]["title"]`.
 
-    The platform's own package hands plans out as plain dicts with wire keys; code written for it keeps working.
+    The platform's own package hands plans out as plain dicts with wire keys; code written for it keeps
+    working.
     """
 
     raw: Mapping[str, Any]
@@ -146,7 +148,7 @@ class TaskPlanStep(_WireView):
 
 @dataclass(frozen=True)
 class TaskPlan(_WireView):
-    """The checklist of a run (wire §4.9). Newer servers tell plans apart by `plan_id` and number `revision`s."""
+    """The checklist of a run (wire §4.9). Newer servers give it a `plan_id` and count its `revision`."""
 
     steps: tuple[TaskPlanStep, ...] = ()
     brief: str | None = None
@@ -188,3 +190,21 @@ class TaskPlanTransition(_WireView):
         if fields is None:
             return None
         return cls(kind=fields.opt_text("kind") or "", step_id=fields.opt_text("stepId"), raw=fields.data)
+
+
+def task_plan_from_event_data(data: Mapping[str, Any], where: str = "task plan") -> TaskPlan | None:
+    """Read the plan out of the data of a `task_plan` event (wire §4.9, http §4).
+
+    Older servers put `brief` and `steps` at the top; newer ones may nest them under `plan` beside the plan's id
+    and revision. `None` if there is neither.
+
+    Raises:
+        MantyxProtocolError: A field has the wrong type; `where` and the field are named.
+    """
+    nested = Fields(data, where).opt_object("plan")
+    merged = {key: value for key, value in data.items() if key in _PLAN_KEYS}
+    merged.update(nested or {})
+    return TaskPlan.read(Fields(merged, where)) if "steps" in merged or "brief" in merged else None
+
+
+_PLAN_KEYS = frozenset({"v", "planId", "revision", "mode", "source", "brief", "steps"})

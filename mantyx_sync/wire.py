@@ -127,7 +127,7 @@ class Fields:
         return tuple(values)
 
     def count(self, key: str) -> int:
-        """Return a count, clamped to a whole number of at least 0; 0 if it is missing or null (wire §4.8.1)."""
+        """Return a count, clamped to a whole number >= 0; 0 if it is missing or null (wire §4.8.1)."""
         value = self.data.get(key)
         if value is None:
             return 0
