@@ -289,7 +289,7 @@ class MantyxRunError(MantyxError):
         raw: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message, code=subtype)
-        self.run_id: str = run_id
+        self.run_id: str = run_id  # pyright: ignore[reportIncompatibleVariableOverride]  # here never None
         self.subtype = subtype
         self.error_class = error_class
         self.finish_reason = finish_reason

@@ -99,14 +99,14 @@ class RunEvent:
 class AssistantDelta(RunEvent):
     """A piece of the assistant's text (wire §4.1)."""
 
-    text: str = ""
+    text: str = ""  # pyright: ignore[reportIncompatibleMethodOverride]  # a field, filled by decode
 
 
 @dataclass(frozen=True, repr=False)
 class ThinkingDelta(RunEvent):
     """A piece of the model's reasoning (wire §4.1): progress, not a part of the answer."""
 
-    text: str = ""
+    text: str = ""  # pyright: ignore[reportIncompatibleMethodOverride]  # a field, filled by decode
 
 
 @dataclass(frozen=True, repr=False)
@@ -216,7 +216,7 @@ class AssistantToolCall:
 class AssistantMessage(RunEvent):
     """One complete turn of the assistant (wire §4.4). `turn` counts from 0."""
 
-    text: str = ""
+    text: str = ""  # pyright: ignore[reportIncompatibleMethodOverride]  # a field, filled by decode
     turn: int | None = None
     finish_reason: str | None = None
     tool_calls: tuple[AssistantToolCall, ...] = ()
@@ -368,7 +368,7 @@ class ModelFallback(RunEvent):
 class ResultEvent(RunEvent):
     """The run is over (wire §4.8). A `subtype` other than `success`, or `ok` false, makes it a failure."""
 
-    text: str = ""
+    text: str = ""  # pyright: ignore[reportIncompatibleMethodOverride]  # a field, filled by decode
     subtype: str | None = None
     ok: bool | None = None
     error: str | None = None

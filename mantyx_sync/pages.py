@@ -1,0 +1,56 @@
+"""Listings: one page of items that, looped over, walks on into the next ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Generic, Iterator, Mapping, Optional, Tuple, TypeVar
+
+from mantyx_sync.errors import MantyxProtocolError
+
+__all__ = ["Page"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """One page of a listing.
+
+    Looping over it yields its items and then those of the pages after it, fetching each when it is reached; so
+    there is no `len()`. `items` are those of this page alone. `total` is `None` unless it was asked for.
+    """
+
+    items: Tuple[T, ...]
+    next_cursor: Optional[str] = None
+    total: Optional[int] = None
+    limit: Optional[int] = None
+    raw: Mapping[str, Any] = field(repr=False, compare=False, hash=False, default_factory=dict)
+    fetch_next: Optional[Callable[[str], Page[T]]] = field(repr=False, compare=False, hash=False, default=None)
+
+    def next_page(self) -> Page[T] | None:
+        """Fetch the page after this one; `None` if this is the last. Blocks for one request.
+
+        Raises:
+            MantyxProtocolError: The server's next page points back at itself: walking on would never end.
+        """
+        if not self.next_cursor or self.fetch_next is None:
+            return None
+        page = self.fetch_next(self.next_cursor)
+        if page.next_cursor == self.next_cursor:
+            raise MantyxProtocolError("listing: the next page carries the cursor that led to it")
+        return page
+
+    def pages(self) -> Iterator[Page[T]]:
+        """Yield this page and those after it, fetching each when it is reached."""
+        page: Page[T] | None = self
+        while page is not None:
+            yield page
+            page = page.next_page()
+
+    def __iter__(self) -> Iterator[T]:
+        for page in self.pages():
+            yield from page.items
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The way to the next page is a client's, which is not data: a page that was pickled ends with itself.
+        return {**self.__dict__, "fetch_next": None}
