@@ -545,14 +545,13 @@ class Connection:
     def _end_stream(self, stream: _Stream) -> None:
         if stream.effect.keep_open:
             return
-        if stream.framing == "length":  # a comment fills the body up to its announced length
-            missing = stream.effect.length - stream.sent
-            if missing > 0:
-                self._push(stream, b":" * missing)
-            return
         if stream.gzip is not None:
             tail = stream.gzip.flush(zlib.Z_FINISH)
             self._write(self._encode_raw(stream, tail))
+        if stream.framing == "length":
+            # A comment fills the body up to its announced length; behind a gzip stream it is zero bytes.
+            filler = b":" if stream.gzip is None else b"\0"
+            self._write(self._encode_raw(stream, filler * max(0, stream.effect.length - stream.sent)))
         self._close_body(stream)
 
     def _close_body(self, stream: _Stream) -> None:
