@@ -1,0 +1,54 @@
+"""Fixtures that several test modules use."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from typing import Iterator
+
+import pytest
+
+_FD_DIR = "/proc/self/fd"
+
+
+def _threads() -> set[threading.Thread]:
+    return set(threading.enumerate())
+
+
+def _sockets() -> set[str]:
+    """Return the open sockets of this process (an empty set where the system does not tell)."""
+    found = set()
+    if os.path.isdir(_FD_DIR):
+        for name in os.listdir(_FD_DIR):
+            try:
+                target = os.readlink(os.path.join(_FD_DIR, name))
+            except OSError:  # closed since
+                continue
+            if target.startswith("socket:"):
+                found.add(target)
+    return found
+
+
+@pytest.fixture
+def no_leaks() -> Iterator[None]:
+    """Fail a test after which a thread or a socket is left that was not there before it.
+
+    Use it for a whole module with `pytestmark = pytest.mark.usefixtures("no_leaks")`. What is only waiting for
+    the garbage collector does not count; what is about to end gets two seconds.
+    """
+    threads, sockets = _threads(), _sockets()
+    yield
+    pause = threading.Event()
+    deadline = time.monotonic() + 2.0
+    while True:
+        new_threads, new_sockets = _threads() - threads, _sockets() - sockets
+        if not new_threads and not new_sockets:
+            return
+        gc.collect()
+        if time.monotonic() > deadline:
+            break
+        pause.wait(0.01)
+    assert not new_threads, f"threads left behind: {sorted(thread.name for thread in new_threads)}"
+    assert not new_sockets, f"sockets left behind: {sorted(new_sockets)}"
