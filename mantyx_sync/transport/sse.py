@@ -76,8 +76,8 @@ class FrameDecoder:
         if rest:
             self._keep(rest)
         text = data[:end].decode("utf-8", "replace")
-        if text[:1] == "\n" or "\n\n\n" in text:  # more than one empty line between two frames
-            return [frame for frame in (part.lstrip("\n") for part in text.split("\n\n")) if frame]
+        if text[:1] == "\n" or text[-1:] == "\n" or "\n\n\n" in text:  # more than one empty line between two frames
+            return [frame for frame in (part.strip("\n") for part in text.split("\n\n")) if frame]
         return text.split("\n\n") if text else []
 
     def eof(self) -> bool:
