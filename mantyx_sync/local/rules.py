@@ -98,6 +98,11 @@ def _keys(words: Sequence[str]) -> set[object]:
     return found
 
 
+def _labels(words: Sequence[str]) -> set[str]:
+    """Stems of the words by which a request would name a parameter."""
+    return {_stem(word) for word in words if word not in _ID_WORDS} or {_stem(word) for word in words}
+
+
 @dataclass
 class _Token:
     kind: str
@@ -117,6 +122,8 @@ class _Facts:
     prompt: str
     tokens: list[_Token]
     fields: dict[str, Any] = field(default_factory=dict)
+    # What the tools' parameters are about: "order" of order_id. Such a word owns the value behind it.
+    labels: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, request: ModelRequest) -> _Facts:
@@ -128,6 +135,9 @@ class _Facts:
             before = prompt[: match.start()].rstrip()
             tokens.append(_Token(kind, text[1:-1] if kind == "quoted" else text, not before or before[-1] in ".!?:"))
         facts = cls(prompt, tokens)
+        for tool in request.tools:
+            for name in _properties(tool.parameters):
+                facts.labels |= _labels(_split_name(name))
         for message in _results(request):
             if not message.get("isError"):
                 facts.learn(_as_json(message["content"]))
@@ -342,7 +352,7 @@ class _Filler:
         learned = self.facts.fields.get("".join(self.words))
         if learned is not None and self._fits_value(learned):
             return str(learned) if self.kind == "string" else learned
-        labels = {_stem(word) for word in self.words if word not in _ID_WORDS} or {_stem(w) for w in self.words}
+        labels = _labels(self.words)
         tokens = self.facts.tokens
         for place, token in enumerate(tokens):
             if token.kind != "word" or _stem(token.text) not in labels:
@@ -373,7 +383,7 @@ class _Filler:
         is_text = bool(set(self.words) & _TEXT_WORDS)
         for test in (
             lambda token: token.kind == "quoted",
-            lambda token: token.kind in ("code", "number") and self._is_id(),
+            lambda token: token.kind in ("code", "number") and self._is_id() and not self._is_of_another(token),
             lambda token: token.kind == "word" and not is_text and not self._is_id() and self._is_named(token),
         ):
             value = self._first(test)
@@ -413,6 +423,15 @@ class _Filler:
     def _is_id(self) -> bool:
         return bool(set(self.words) & _ID_WORDS)
 
+    def _is_of_another(self, token: _Token) -> bool:
+        """Whether the word before a value names another parameter, as "order" does in "order 17"."""
+        tokens = self.facts.tokens
+        for before in reversed(tokens[: tokens.index(token)]):
+            if before.kind == "word" and before.text.lower() not in _LINKS:
+                stem = _stem(before.text)
+                return stem in self.facts.labels and stem not in _labels(self.words)
+        return False
+
     def _listed(self, token: _Token) -> bool:
         """Whether a token can stand behind the parameter's name."""
         if self.kind in ("integer", "number"):
@@ -451,10 +470,12 @@ class _Filler:
         return None
 
     def _choice(self) -> Any:
-        said = {_stem(token.text) for token in self.facts.tokens}
+        said = {_stem(token.text): token for token in self.facts.tokens}
         for choice in self.schema["enum"]:
-            words = _split_name(str(choice))
-            if words and all(_stem(word) in said for word in words):
+            words = [_stem(word) for word in _split_name(str(choice))]
+            if words and all(word in said for word in words):
+                for word in words:
+                    said[word].used_by = self._user
                 return choice
         return self.schema["enum"][0] if len(self.schema["enum"]) == 1 else None
 
