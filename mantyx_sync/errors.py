@@ -54,6 +54,7 @@ __all__ = [
     "ToolInputError",
     "api_error",
     "rate_limit",
+    "request_id",
 ]
 
 _MAX_SERVER_TEXT = 500
@@ -435,7 +436,7 @@ def api_error(
         "status": status,
         "code": code,
         "hint": hint,
-        "request_id": _header(headers, "X-Request-Id") or _header(headers, "Request-Id"),
+        "request_id": request_id(headers),
         "body": decoded,
         "retry_after": retry_after,
         "rate_limit": rate_limit(headers),
@@ -447,6 +448,11 @@ def api_error(
             message += f" (required: {_cut(' '.join(scopes))})"
         return MantyxScopeError(message, scopes, **details)
     return _error_class(status)(message, **details)
+
+
+def request_id(headers: Mapping[str, str]) -> str | None:
+    """Read the id under which the server knows the request, for its operators to find it by."""
+    return _header(headers, "X-Request-Id") or _header(headers, "Request-Id")
 
 
 def rate_limit(headers: Mapping[str, str]) -> RateLimit | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Callable
 
 from requests.auth import AuthBase
 
@@ -20,11 +20,11 @@ class BearerAuth(AuthBase):
     """
 
     def __init__(self, token: str) -> None:
-        self._header = lambda: f"Bearer {token}"
+        self._header: Callable[[], str] = lambda: f"Bearer {token}"
 
     def __repr__(self) -> str:
         return "BearerAuth(***)"
 
     def __call__(self, request: PreparedRequest) -> PreparedRequest:
-        request.headers.update({"Authorization": self._header()})
+        request.headers["Authorization"] = self._header()
         return request

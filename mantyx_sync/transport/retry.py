@@ -89,8 +89,10 @@ class RetryPolicy:
 class Reconnect:
     """How long a broken stream waits before it reconnects, and when it gives up (seconds throughout).
 
-    Progress restarts the clock of giving up at once. The delays start over only when a connection has lasted
-    `settled_after`: a server that accepts, sends a little and closes is not hammered.
+    The clock of giving up starts with the first failure, so a connection that breaks after a long quiet time is
+    always tried again. Progress stops it at once. So does a connection on which something, if only a heartbeat, was
+    heard for `settled_after`; only such a connection lets the delays start over: a server that accepts, sends a
+    little and closes is not hammered.
     """
 
     settled_after = 5.0
@@ -98,8 +100,10 @@ class Reconnect:
     def __init__(self, give_up_after: float, now: float, backoff: Backoff | None = None) -> None:
         self._give_up_after = give_up_after
         self._backoff = backoff or Backoff()
-        self._progress_at = now
-        self._opened_at = now
+        self._failing_since: float | None = None
+        self._opened_at: float | None = None  # of the connection that has not failed yet
+        self._heard_at = now
+        self._brought_something = False
         self._attempt = 0
         self.server_retry: float | None = None
         """What the stream's `retry:` field asked for, in seconds; a floor for the delay."""
@@ -111,28 +115,43 @@ class Reconnect:
 
     def opened(self, now: float) -> None:
         """A connection was accepted."""
-        self._opened_at = now
+        self._opened_at = self._heard_at = now
+        self._brought_something = False
+
+    def heard(self, now: float) -> None:
+        """Bytes arrived: the peer is alive, even if there is nothing new."""
+        self._heard_at = now
 
     def progressed(self, now: float) -> None:
-        """Something new arrived, or is on its way: the clock of giving up starts over."""
-        self._progress_at = now
+        """Something new arrived, or is on its way: the clock of giving up stops."""
+        self._heard_at = now
+        self._brought_something = True
+        self._failing_since = None
 
     def failed(self, now: float, random: float, retry_after: float | None = None) -> float | None:
         """Return seconds to wait before the next connection, or `None` to give up.
 
-        A connection that brought something new but did not last keeps half of its delay's growth.
+        A connection that brought something new but did not last keeps part of its delay's growth.
         """
-        if now - self._progress_at >= self._give_up_after:
+        opened_at, self._opened_at = self._opened_at, None
+        if opened_at is not None:
+            if self._heard_at - opened_at >= self.settled_after:
+                self._attempt = 0
+                self._failing_since = None
+            elif self._brought_something:
+                self._attempt = min(self._attempt, 2)
+        if self._failing_since is None:
+            self._failing_since = now
+        left = self._failing_since + self._give_up_after - now
+        if left <= 0:
             return None
-        if self._progress_at >= self._opened_at:
-            self._attempt = 0 if now - self._opened_at >= self.settled_after else min(self._attempt, 2)
         delay = self._backoff.delay(self._attempt, random)
         self._attempt += 1
         if self.server_retry is not None:
             delay = max(delay, min(max(self.server_retry, MIN_SERVER_RETRY_S), MAX_SERVER_RETRY_S))
         if retry_after is not None:
-            delay = max(delay, min(retry_after, max(self._give_up_after, MAX_SERVER_RETRY_S)))
-        return min(delay, max(0.0, self._progress_at + self._give_up_after - now))
+            delay = max(delay, retry_after)
+        return min(delay, left)
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Mapping, Union
+import re
+from typing import Mapping, Union
 from urllib.parse import quote, urlencode, urlsplit
 
 from ..errors import MantyxConfigError
-
-if TYPE_CHECKING:
-    from urllib.parse import SplitResult
 
 __all__ = ["BaseURL", "Query", "segment"]
 
 Query = Mapping[str, Union[str, int, float, "list[str]", None]]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+_UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 def segment(value: str) -> str:
@@ -38,17 +37,16 @@ class BaseURL:
             port = parts.port
         except ValueError:
             parts, port = urlsplit(""), None
-        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
-            raise MantyxConfigError(
-                f"{field}: got {_shown(parts, url)!r}, must be an absolute URL such as https://app.mantyx.io"
-            )
-        if parts.username is not None or parts.password is not None:
+        if "@" in text:  # before anything is quoted, however odd the rest of it is
             raise MantyxConfigError(f"{field}: carries credentials; pass them as api_key or access_token instead")
-        if parts.query or parts.fragment:
-            raise MantyxConfigError(f"{field}: got {text!r}, must not carry a query or a fragment")
+        if "?" in text or "#" in text:
+            shown = text.partition("?")[0].partition("#")[0]
+            raise MantyxConfigError(f"{field}: got {shown!r} and more, must not carry a query or a fragment")
+        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or _UNSAFE.search(text):
+            raise MantyxConfigError(f"{field}: got {url!r}, must be an absolute URL such as https://app.mantyx.io")
         self.text = text.rstrip("/")
         self.path = parts.path.rstrip("/")
-        self.origin = (parts.scheme, parts.hostname.lower(), port or _DEFAULT_PORTS[parts.scheme])
+        self.origin = (parts.scheme, parts.hostname.lower(), _DEFAULT_PORTS[parts.scheme] if port is None else port)
         self.site = f"{parts.scheme}://{parts.netloc}"
 
     def __repr__(self) -> str:
@@ -56,22 +54,30 @@ class BaseURL:
 
     def join(self, path: str, query: Query | None = None) -> str:
         """Return the URL of `path`, which starts with a slash and is percent-encoded already, below this URL."""
+        if path[:1] != "/":  # "@evil.example" would become another host
+            raise ValueError("a path must start with a slash")
         return self.text + path + (_encode(query) if query else "")
 
     def has_origin_of(self, url: str) -> bool:
-        """Tell whether an absolute URL goes to this scheme, host and port."""
+        """Tell whether an absolute URL goes to this scheme, host and port.
+
+        What no valid URL holds is refused: the parser that looks here and the one that connects could read a
+        backslash or a space differently, and the credential would go to another host.
+        """
         try:
             parts = urlsplit(url)
-            port = parts.port or _DEFAULT_PORTS.get(parts.scheme, -1)
+            port = parts.port if parts.port is not None else _DEFAULT_PORTS.get(parts.scheme, -1)
         except ValueError:
+            return False
+        if _UNSAFE.search(url) or "@" in parts.netloc:
             return False
         return (parts.scheme, (parts.hostname or "").lower(), port) == self.origin
 
 
 def _encode(query: Query) -> str:
-    pairs = {name: value for name, value in query.items() if value is not None}
+    pairs = {name: _query_value(value) for name, value in query.items() if value is not None}
     return "?" + urlencode(pairs, doseq=True) if pairs else ""
 
 
-def _shown(parts: SplitResult, url: object) -> object:
-    return "(a URL with credentials)" if "@" in parts.netloc else url
+def _query_value(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value

@@ -1,0 +1,312 @@
+"""The background thread of a run: it follows the stream, starts tools as their calls arrive, and finds the end.
+
+It holds no reference to the `Run` that users have in hand, so that a run nobody looks at any more can be collected.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import sys
+import threading
+import time
+import warnings
+import weakref
+from dataclasses import dataclass
+from typing import Callable
+
+from .api import WorkspaceAPI
+from .backlog import Backlog
+from .envelopes import EnvelopeReader
+from .errors import (
+    MantyxAPIError,
+    MantyxError,
+    MantyxNetworkError,
+    MantyxProtocolError,
+    MantyxRunError,
+    RateLimit,
+)
+from .events import NO_SEQ, TERMINAL_TYPES, Envelope, LocalToolCall, LocalToolResultIn, RunEvent, decode
+from .results import RunResult, conclude, conclude_snapshot
+from .tools.calls import RunToolCalls
+from .tools.deadlines import Deadlines
+from .tools.executor import ToolExecutor
+from .tools.registry import Registry
+from .transport.body import Body, Release
+from .transport.retry import Backoff, Reconnect
+from .transport.stream import EventStream, StreamLost
+
+__all__ = ["FollowSettings", "RunReader", "decode_or_keep"]
+
+log = logging.getLogger(__name__)
+
+SNAPSHOT_TIMEOUT_S = 10.0
+JOIN_S = 1.0
+
+
+@dataclass(frozen=True)
+class FollowSettings:
+    """How patiently a run's stream is followed; seconds and bytes."""
+
+    idle_timeout: float = 60.0
+    reconnect_timeout: float = 300.0
+    max_frame_bytes: int = 64 * 1024 * 1024
+    backoff: Backoff = Backoff()
+
+
+class RunReader:
+    """Follow one run in a thread of its own until it ends, is lost, or is closed."""
+
+    def __init__(
+        self,
+        api: WorkspaceAPI,
+        run_id: str,
+        stream_url: str,
+        settings: FollowSettings,
+        *,
+        registry: Registry,
+        executor: ToolExecutor,
+        deadlines: Deadlines,
+        keep_events: bool,
+        keep_deltas: bool = False,
+        last_seq: int = 0,
+        attach: bool = False,
+        request_id: str | None = None,
+        rate_limit: RateLimit | None = None,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            keep_events: Queue events for a caller that will loop over them.
+            keep_deltas: Keep text deltas for the result as well.
+            last_seq: Events up to this one are not handed to the caller.
+            attach: The run may have a past. Its whole log is read, so that calls answered then are not run again.
+        """
+        self.run_id = run_id
+        self.backlog = Backlog(is_wanted=keep_events)
+        self.done = threading.Event()
+        self.outcome: RunResult | BaseException | None = None
+        self.is_closed = False
+        self._api = api
+        self._stream_url = stream_url
+        self._settings = settings
+        self._keep_deltas = keep_deltas
+        self._kept: list[Envelope] = []
+        self._others: list[EventStream[Envelope]] = []
+        self._skip_to = last_seq if attach else 0
+        self._request_id, self._rate_limit = request_id, rate_limit
+        self._envelopes = EnvelopeReader(0 if attach else last_seq)
+        self._stopped = threading.Event()
+        self.calls = RunToolCalls(
+            run_id,
+            registry,
+            executor,
+            deadlines,
+            lambda agent_run_id, body: api.post_tool_result(agent_run_id, body, self._stopped),
+            hold=attach,
+        )
+        self._stream = self.open_stream(self._envelopes, is_busy=lambda: self.calls.is_busy, is_over=self._is_over)
+        # Owned by this object: `close` wakes it by shutting its socket and joins it. A daemon, since nothing is
+        # lost when the process ends: the run and its log are the server's.
+        self._thread = threading.Thread(target=self._run, name=f"mantyx-run-{run_id}", daemon=True)
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last event read; 0 before the first."""
+        return max(0, self._envelopes.last_seq)
+
+    def start(self) -> None:
+        """Start the thread."""
+        _warn_if_threads_are_off()
+        _readers.add(self)
+        self._thread.start()
+
+    def close(self, join: float = JOIN_S) -> None:
+        """Free the thread, the socket and the places of its tools; the server is not told. Waits `join` seconds."""
+        self.is_closed = True
+        self._stopped.set()
+        for stream in (self._stream, *self._others):
+            stream.release()
+        self.backlog.drop()
+        self.calls.close()
+        if self._thread is not threading.current_thread() and self._thread.ident is not None:
+            self._thread.join(join)
+
+    def also_release(self, stream: EventStream[Envelope]) -> None:
+        """Release another stream of the run when this is closed."""
+        self._others.append(stream)
+        if self.is_closed:
+            stream.release()
+
+    def open_stream(
+        self,
+        envelopes: EnvelopeReader,
+        is_busy: Callable[[], bool] = lambda: False,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> EventStream[Envelope]:
+        """Return a stream of the run's events behind the place where `envelopes` is. Opens nothing yet."""
+        settings = self._settings
+
+        def connect(headers: dict[str, str], release: Release) -> Body:
+            return self._api.open_stream(self._stream_url, headers, settings.idle_timeout, release)
+
+        return EventStream(
+            connect,
+            envelopes,
+            Reconnect(settings.reconnect_timeout, time.monotonic(), settings.backoff),
+            max_frame_bytes=settings.max_frame_bytes,
+            is_busy=is_busy,
+            is_over=is_over,
+        )
+
+    def _run(self) -> None:
+        outcome: RunResult | BaseException | None = None
+        try:
+            outcome = self._follow()
+        except BaseException as error:  # whatever it is: the caller must hear of it, not wait
+            outcome = error
+        finally:
+            if outcome is None:
+                outcome = MantyxError(f"run {self.run_id} was closed before its end", code="closed")
+            self.outcome = outcome
+            self._stopped.set()
+            self.done.set()
+            self.backlog.end()
+            self.calls.close()
+            _readers.discard(self)
+
+    def _follow(self) -> RunResult | None:
+        try:
+            with contextlib.closing(iter(self._stream)) as batches:  # type: ignore[type-var]  # a generator
+                chars = 0
+                for batch in batches:
+                    terminal = self._take(batch)
+                    wanted = self._for_caller(batch)
+                    self.backlog.put(wanted, self._envelopes.chars_read - chars)
+                    chars = self._envelopes.chars_read
+                    if terminal is not None:
+                        return self._conclude(terminal)
+        except StreamLost as lost:
+            return self._conclude_without_end(lost)
+        return None if self.is_closed else self._conclude_snapshot()
+
+    def _take(self, batch: list[Envelope]) -> Envelope | None:
+        """Do what the events of a batch oblige us to; return the terminal one, if it is there."""
+        if self._keep_deltas:
+            self._kept.extend(batch)
+        calls = self.calls
+        calls.settle_soon()
+        for envelope in batch:
+            kind = envelope["type"]
+            if kind == "assistant_delta" or kind == "thinking_delta":
+                continue
+            if not self._keep_deltas:
+                self._kept.append(envelope)
+            if kind == "local_tool_call":
+                event = decode_or_keep(envelope)
+                if isinstance(event, LocalToolCall):
+                    calls.start(event)
+            elif kind == "local_tool_result_in":
+                event = decode_or_keep(envelope)
+                if isinstance(event, LocalToolResultIn):
+                    calls.answered(event.tool_use_id)
+            elif kind in TERMINAL_TYPES:
+                del batch[batch.index(envelope) + 1 :]
+                return envelope
+        return None
+
+    def _for_caller(self, batch: list[Envelope]) -> list[Envelope]:
+        if self._skip_to:
+            return [e for e in batch if e["seq"] == NO_SEQ or e["seq"] > self._skip_to]
+        return batch
+
+    def _conclude(self, terminal: Envelope) -> RunResult:
+        events = tuple(decode_or_keep(envelope) for envelope in self._kept)
+        return conclude(
+            self.run_id, decode(terminal), events, request_id=self._request_id, rate_limit=self._rate_limit
+        )
+
+    def _is_over(self) -> bool:
+        """Ask whether the run ended although its stream does not say so."""
+        try:
+            return self._api.get_run(self.run_id, timeout=SNAPSHOT_TIMEOUT_S).is_terminal
+        except MantyxError:
+            return False
+
+    def _conclude_snapshot(self) -> RunResult | None:
+        snapshot = self._api.get_run(self.run_id, timeout=SNAPSHOT_TIMEOUT_S)
+        return conclude_snapshot(snapshot, request_id=self._request_id, rate_limit=self._rate_limit)
+
+    def _conclude_without_end(self, lost: StreamLost) -> RunResult:
+        """The stream is lost: the run's snapshot is the answer, or an error that says how to go on."""
+        cause = lost.error
+        if self.is_closed:
+            raise cause
+        final = isinstance(cause, (MantyxAPIError, MantyxProtocolError)) and not lost.gone
+        if not final:
+            try:
+                result = self._conclude_snapshot()
+            except MantyxRunError:
+                raise
+            except MantyxError as error:
+                log.info("run %s: its snapshot is not to be had either: %s", self.run_id, error)
+                if isinstance(error, MantyxAPIError):
+                    cause = error
+            else:
+                if result is not None:
+                    log.info("run %s: its stream was lost, its snapshot is the result", self.run_id)
+                    return result
+        if isinstance(cause, (MantyxAPIError, MantyxProtocolError)) and not lost.gone:
+            cause.run_id = self.run_id
+            raise cause
+        raise MantyxNetworkError(
+            f"run {self.run_id}: {cause}; gave up after seq {self.last_seq}. The run may still be going: "
+            f"attach to it again with attach_run({self.run_id!r}, last_seq={self.last_seq}), or cancel it.",
+            cause=cause,
+            run_id=self.run_id,
+            last_seq=self.last_seq,
+        ) from cause
+
+
+def decode_or_keep(envelope: Envelope) -> RunEvent:
+    """Decode an event; one whose fields are not what the specification says is kept undecoded, with a warning."""
+    try:
+        return decode(envelope)
+    except MantyxProtocolError as error:
+        log.warning("%s; the event is handed on as it is", error)
+        return RunEvent(envelope["seq"], envelope["type"], envelope["data"], envelope)
+
+
+_readers: weakref.WeakSet[RunReader] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_readers() -> None:
+    """Stop the threads before the interpreter takes their world away: one that logs then would abort the process."""
+    readers = list(_readers)
+    for reader in readers:
+        reader.close(join=0)
+    until = time.monotonic() + JOIN_S
+    for reader in readers:
+        reader.close(join=max(0.0, until - time.monotonic()))
+
+
+_has_warned = False
+
+
+def _warn_if_threads_are_off() -> None:
+    global _has_warned
+    uwsgi = sys.modules.get("uwsgi")
+    options = getattr(uwsgi, "opt", None)
+    if _has_warned or options is None:
+        return
+    enabled = {key.decode() if isinstance(key, bytes) else key for key in options}
+    if not enabled & {"enable-threads", "threads"}:
+        _has_warned = True
+        warnings.warn(
+            "uWSGI runs without threads, so MANTYX runs cannot be followed: set enable-threads = true "
+            "(or --enable-threads)",
+            RuntimeWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,194 @@
+"""`Run`: a run in the caller's hand. Events, text, the result, cancelling; one thread reads it at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from types import TracebackType
+from typing import Iterator, TypeVar
+
+from .api import WorkspaceAPI
+from .errors import MantyxError, MantyxTimeoutError, RateLimit
+from .events import AssistantDelta, RunEvent
+from .reader import RunReader, decode_or_keep
+from .results import RunResult, RunSnapshot
+from .run_events import RunEvents, abort, timed_out
+from .tools.deadlines import Deadlines
+
+__all__ = ["Run"]
+
+_RunT = TypeVar("_RunT", bound="Run")
+
+
+class Run:
+    """A run that a background thread follows. Its tools run whether or not anybody looks.
+
+    Loop over it for its events, over `text_stream` for its text, or call `result()`. As a context manager it is
+    cancelled when the block is left before the run has ended. Obtained from `MantyxClient.stream_agent`,
+    `start_agent` or `attach_run`.
+    """
+
+    def __init__(
+        self,
+        api: WorkspaceAPI,
+        reader: RunReader,
+        deadlines: Deadlines,
+        *,
+        deadline: float | None = None,
+        is_owned: bool = False,
+        request_id: str | None = None,
+        rate_limit: RateLimit | None = None,
+    ) -> None:
+        """Called by the client.
+
+        Args:
+            deadline: On the monotonic clock; the run is cancelled when it has not ended by then.
+            is_owned: The run is given up when this object is collected.
+        """
+        self.run_id = reader.run_id
+        self.request_id = request_id
+        self.rate_limit = rate_limit
+        self._api = api
+        self._reader = reader
+        self._deadline = deadline
+        # Apart from this object, which must be free of cycles: what is dropped is to be let go of at once.
+        self._events = RunEvents(api, reader, deadlines, deadline)
+        self._reading = threading.Lock()
+        if is_owned:
+            weakref.finalize(self, reader.close, join=0).atexit = False
+
+    def __repr__(self) -> str:
+        state = "ended" if self.is_done else "closed" if self._reader.is_closed else "running"
+        return f"<Run {self.run_id} {state}, last seq {self.last_seq}>"
+
+    @property
+    def is_done(self) -> bool:
+        """True once the run has ended, was lost, or was closed: `result()` will not block."""
+        return self._reader.done.is_set()
+
+    @property
+    def last_seq(self) -> int:
+        """The number of the last event that arrived; `attach_run` can go on from there."""
+        return self._reader.last_seq
+
+    @property
+    def undelivered_tool_results(self) -> tuple[str, ...]:
+        """Tool use ids whose answer never reached the server."""
+        return self._reader.calls.undelivered
+
+    def __iter__(self) -> Iterator[RunEvent]:
+        """Yield the run's events as they arrive, the terminal one last. Blocks between events.
+
+        A loop that is left can be taken up again by another. A run that failed ends with its `error` event;
+        `result()` raises.
+
+        Raises:
+            MantyxNetworkError: The run could not be followed to its end; `run_id` and `last_seq` are on the error.
+            MantyxTimeoutError: The time-out of the run passed; it was cancelled.
+        """
+        with self._sole_reader():
+            for envelope in self._events:
+                yield decode_or_keep(envelope)
+
+    @property
+    def events(self) -> Iterator[RunEvent]:
+        """The run's events; the same as looping over the run."""
+        return iter(self)
+
+    @property
+    def text_stream(self) -> Iterator[str]:
+        """The assistant's text, piece by piece, as it arrives.
+
+        Raises:
+            MantyxRunError: After the last piece, if the run did not succeed: the text is not an answer then.
+            MantyxNetworkError, MantyxTimeoutError: As looping over the run.
+        """
+        for event in self:
+            if isinstance(event, AssistantDelta) and event.text:
+                yield event.text
+        if not self._reader.is_closed:
+            self.result()
+
+    def result(self, timeout: float | None = None) -> RunResult:
+        """Wait for the run's terminal event and return its result (wire §4.8).
+
+        Blocks. Local tools run as their calls arrive. Events that were not looped over are passed by.
+
+        Args:
+            timeout: Seconds to wait in all. `None` waits as long as the run takes.
+
+        Raises:
+            MantyxRunError: The run ended in any way but success.
+            MantyxRunCancelled: The run was cancelled.
+            MantyxTimeoutError: `timeout` passed; the run was cancelled. `run_id` is on the error.
+            MantyxNetworkError: The run could not be followed to its end.
+        """
+        deadline = self._earliest(timeout)
+        self._reader.backlog.has_taker = False  # the reader need not wait for anybody now
+        try:
+            while not self.is_done:
+                left = 1.0 if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    raise timed_out(self._api, self._reader)
+                # In slices: on Windows a wait on a lock cannot be interrupted.
+                self._reader.done.wait(min(left, 1.0))
+        except BaseException as error:
+            if not isinstance(error, MantyxTimeoutError):
+                self.abort()
+            raise
+        outcome = self._reader.outcome
+        if isinstance(outcome, RunResult):
+            return outcome
+        assert outcome is not None, "a run that is done has an outcome"
+        raise outcome
+
+    def snapshot(self) -> RunSnapshot:
+        """Return what the server knows of the run now (http §3). One request; blocks."""
+        return self._api.get_run(self.run_id)
+
+    def cancel(self) -> None:
+        """Ask the server to stop the run (wire §9). One request; blocks.
+
+        The run then ends with a `cancelled` event, unless it ended otherwise before: `result()` tells. Asking twice
+        does no harm.
+        """
+        self._api.cancel_run(self.run_id)
+
+    def close(self) -> None:
+        """Free the thread, the socket and the places of the run's tools. The server is not told: the run goes on there.
+
+        Waits for the thread up to a second. May be called from any thread, and more than once.
+        """
+        self._reader.close()
+
+    def abort(self) -> None:
+        """Give the run up: ask the server to cancel it, wait for that less than a second, and free everything."""
+        abort(self._api, self._reader)
+
+    def __enter__(self: _RunT) -> _RunT:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.is_done or self._reader.is_closed:
+            self.close()
+        else:
+            self.abort()
+
+    @contextlib.contextmanager
+    def _sole_reader(self) -> Iterator[None]:
+        if not self._reading.acquire(blocking=False):
+            raise MantyxError(f"run {self.run_id} is being looped over already; one loop at a time")
+        try:
+            yield
+        finally:
+            self._reading.release()
+
+    def _earliest(self, timeout: float | None) -> float | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        if deadline is None or (self._deadline is not None and self._deadline < deadline):
+            return self._deadline
+        return deadline

@@ -1,0 +1,112 @@
+"""The caller's side of a run's events: from the background reader's queue, or from the server's log behind a gap."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from typing import Callable, Iterator
+
+from .api import WorkspaceAPI
+from .backlog import Gap
+from .envelopes import EnvelopeReader
+from .errors import MantyxError, MantyxRunError, MantyxTimeoutError
+from .events import TERMINAL_TYPES, Envelope
+from .reader import RunReader
+from .tools.deadlines import Deadlines
+from .transport.stream import StreamLost
+
+__all__ = ["RunEvents", "abort", "timed_out"]
+
+log = logging.getLogger(__name__)
+
+ABORT_TIMEOUT_S = 0.7
+"""How long a run that is given up (Ctrl-C, a time-out) may keep its caller for telling the server."""
+
+
+def abort(api: WorkspaceAPI, reader: RunReader) -> None:
+    """Give a run up: ask the server to cancel it, wait for that less than a second, and free everything."""
+    if not reader.done.is_set():
+        try:
+            api.cancel_run(reader.run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
+        except MantyxError as error:
+            log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, error)
+    reader.close(join=0.2)
+
+
+def timed_out(api: WorkspaceAPI, reader: RunReader) -> MantyxTimeoutError:
+    """Give a run up whose time is over; return the error that says so."""
+    last_seq = reader.last_seq
+    abort(api, reader)
+    return MantyxTimeoutError(
+        f"run {reader.run_id} did not end in time and was cancelled (last seq {last_seq})",
+        run_id=reader.run_id,
+        last_seq=last_seq,
+    )
+
+
+class RunEvents:
+    """Iterate over a run's envelopes once; a loop that is left can be taken up by another. For one thread at a time."""
+
+    def __init__(self, api: WorkspaceAPI, reader: RunReader, deadlines: Deadlines, deadline: float | None) -> None:
+        self._api = api
+        self._reader = reader
+        self._deadlines = deadlines
+        self._deadline = deadline
+        self._current: Iterator[Envelope] = iter(())
+        self._batches: Iterator[list[Envelope]] | None = None
+
+    def __iter__(self) -> Iterator[Envelope]:
+        if self._batches is None:
+            self._batches = self._read_batches()
+        try:
+            while True:
+                yield from self._current  # an iterator that remembers its place when a loop is left
+                batch = next(self._batches, None)
+                if batch is None:
+                    break
+                self._current = iter(batch)
+        finally:
+            self._reader.backlog.has_taker = False
+        outcome = self._reader.outcome
+        if isinstance(outcome, BaseException) and not isinstance(outcome, MantyxRunError):
+            if self._reader.is_closed:
+                return
+            raise outcome
+
+    def _read_batches(self) -> Iterator[list[Envelope]]:
+        while True:
+            try:
+                item = self._reader.backlog.take(self._deadline)
+            except TimeoutError:
+                raise timed_out(self._api, self._reader) from None
+            except BaseException:  # Ctrl-C while waiting
+                abort(self._api, self._reader)
+                raise
+            if item is None:
+                return
+            if isinstance(item, Gap):
+                yield from self._reread(item.last_seq)
+                return
+            yield item
+
+    def _reread(self, last_seq: int) -> Iterator[list[Envelope]]:
+        """Read the rest of the run from the server's log: the background reader did not keep it for us."""
+        log.info("run %s: reading on from the server's log behind seq %d", self._reader.run_id, last_seq)
+        stream = self._reader.open_stream(EnvelopeReader(last_seq), is_over=lambda: self._reader.done.is_set())
+        take_back: Callable[[], None] = lambda: None  # noqa: E731 - stands in for the deadline's own
+        if self._deadline is not None:
+            take_back = self._deadlines.add(self._deadline, stream.release)
+        self._reader.also_release(stream)
+        try:
+            with contextlib.closing(iter(stream)) as batches:  # type: ignore[type-var]  # a generator
+                for batch in batches:
+                    yield batch
+                    if batch[-1]["type"] in TERMINAL_TYPES:
+                        return
+        except StreamLost as lost:
+            raise lost.error from lost
+        finally:
+            take_back()
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            raise timed_out(self._api, self._reader)

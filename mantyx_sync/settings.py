@@ -1,0 +1,136 @@
+"""What a client is set to: arguments checked, environment read, every bad value refused in a sentence."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import re
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Tuple, Union
+
+from ._version import __version__
+from .errors import MantyxConfigError
+
+if TYPE_CHECKING:
+    from .transport.http import Timeout
+
+__all__ = ["DEFAULT_BASE_URL", "ClientSettings", "Credentials", "read_credentials"]
+
+DEFAULT_BASE_URL = "https://app.mantyx.io"
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
+
+
+@dataclass(frozen=True)
+class ClientSettings:
+    """Settings that `with_options` can change. Times are in seconds."""
+
+    timeout: Union[float, Tuple[float, float]] = (10.0, 60.0)
+    """One HTTP exchange: connecting, and each wait for bytes of the answer. Not a bound on a run."""
+    max_retries: int = 2
+    """How often an exchange is repeated when that is safe."""
+    stream_idle_timeout: float = 60.0
+    """Silence on a run's stream after which it is opened anew."""
+    reconnect_timeout: float = 300.0
+    """How long a stream may bring nothing new before the run's snapshot decides."""
+    recoverable_runs: bool = False
+    """Tag each run's metadata, so that a run whose creation was not answered can be found again."""
+    keep_deltas: bool = False
+    """Keep text deltas in `RunResult.events` as well."""
+    default_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Sent with every request; `Authorization` cannot be among them."""
+    app_info: str = ""
+    """Name of the application, for the User-Agent: `"billing/1.2"`."""
+
+    def __post_init__(self) -> None:
+        for name in ("stream_idle_timeout", "reconnect_timeout"):
+            _check_seconds(name, getattr(self, name))
+        parts = self.timeout if isinstance(self.timeout, tuple) else (self.timeout,)
+        if len(parts) not in (1, 2):
+            raise MantyxConfigError(f"timeout: got {self.timeout!r}, must be seconds or (connect, read)")
+        for part in parts:
+            _check_seconds("timeout", part)
+        if type(self.max_retries) is not int or not 0 <= self.max_retries <= 20:
+            raise MantyxConfigError(f"max_retries: got {self.max_retries!r}, must be a whole number from 0 to 20")
+        object.__setattr__(self, "default_headers", dict(self.default_headers))
+        for header, value in self.default_headers.items():
+            _check_header(header, value)
+        if not isinstance(self.app_info, str) or not _HEADER_VALUE.fullmatch(self.app_info):
+            raise MantyxConfigError(f"app_info: got {self.app_info!r}, must be printable ASCII text")
+
+    def changed(self, options: Mapping[str, Any]) -> ClientSettings:
+        """Return a copy with other values.
+
+        Raises:
+            TypeError: An option has no such name.
+            MantyxConfigError: A value is not allowed.
+        """
+        unknown = options.keys() - {f.name for f in fields(self)}
+        if unknown:
+            raise TypeError(f"no such option: {', '.join(sorted(unknown))}")
+        return replace(self, **options)
+
+    @property
+    def http_timeout(self) -> Timeout:
+        """The time-out in the transport's form."""
+        return self.timeout if isinstance(self.timeout, tuple) else float(self.timeout)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of every request, without the credential."""
+        agent = f"mantyx-sync/{__version__} Python/{platform.python_version()}"
+        return {"User-Agent": f"{agent} {self.app_info}".rstrip(), **self.default_headers}
+
+
+class Credentials:
+    """Who asks, and which workspace: masked in every repr."""
+
+    def __init__(self, token: str, workspace_slug: str, base_url: str) -> None:
+        self.reveal: Callable[[], str] = lambda: token
+        self.workspace_slug = workspace_slug
+        self.base_url = base_url
+
+    def __repr__(self) -> str:
+        return f"Credentials(***, workspace_slug={self.workspace_slug!r})"
+
+
+def read_credentials(
+    api_key: str | None, access_token: str | None, workspace_slug: str | None, base_url: str | None
+) -> Credentials:
+    """Complete what the caller gave from the environment.
+
+    Raises:
+        MantyxConfigError: Something is missing, given twice, or not usable as a header or URL.
+    """
+    if api_key and access_token:
+        raise MantyxConfigError("api_key and access_token: got both, give one of them")
+    token = api_key or access_token
+    if not token:
+        token = os.environ.get("MANTYX_API_KEY") or os.environ.get("MANTYX_ACCESS_TOKEN")
+    if not token:
+        raise MantyxConfigError(
+            "api_key: missing; pass api_key= or access_token=, or set MANTYX_API_KEY or MANTYX_ACCESS_TOKEN"
+        )
+    if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token.strip()):
+        raise MantyxConfigError("api_key: holds characters that an HTTP header cannot carry")
+    slug = workspace_slug or os.environ.get("MANTYX_WORKSPACE_SLUG")
+    if not slug or not isinstance(slug, str) or not slug.strip():
+        raise MantyxConfigError("workspace_slug: missing; pass workspace_slug= or set MANTYX_WORKSPACE_SLUG")
+    return Credentials(token.strip(), slug.strip(), base_url or os.environ.get("MANTYX_BASE_URL") or DEFAULT_BASE_URL)
+
+
+def _check_seconds(name: str, value: object) -> None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type, operator]  # a number by now
+        raise MantyxConfigError(f"{name}: got {value!r}, must be a number of seconds above 0")
+
+
+def _check_header(name: object, value: object) -> None:
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+        raise MantyxConfigError(f"default_headers: {name!r} is not a header name")
+    if name.lower() == "authorization":
+        raise MantyxConfigError("default_headers: must not hold Authorization; pass api_key= or access_token=")
+    if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
+        raise MantyxConfigError(f"default_headers: the value of {name!r} must be printable ASCII text")
