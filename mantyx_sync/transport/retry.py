@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 
 __all__ = ["Backoff", "Failure", "Reconnect", "Repeat", "RetryPolicy", "parse_retry_after"]
@@ -52,7 +52,7 @@ class RetryPolicy:
     """Decide on repeating one HTTP exchange."""
 
     max_retries: int = 2
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
     max_retry_after: float = 60.0
     """A server that asks for a longer pause (seconds) is not waited for: the caller decides."""
 

@@ -127,15 +127,15 @@ class EventStream(Generic[ItemT]):
                         raise BodyBroken("the stream ended in the middle of an event")
                     return
                 frames = decoder.feed(data)
-                if not frames:
-                    continue
-                items = reader.read(frames)
+                items = reader.read(frames) if frames else None
                 if reader.retry_ms is not None:
                     reconnect.server_retry = reader.retry_ms / 1000
-                if items:
-                    self._barren = 0
-                    reconnect.progressed(time.monotonic())
-                    yield items
+                if not items:
+                    reconnect.heard(time.monotonic())
+                    continue
+                self._barren = 0
+                reconnect.progressed(time.monotonic())
+                yield items
         finally:
             body.close()
 

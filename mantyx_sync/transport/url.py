@@ -37,7 +37,7 @@ class BaseURL:
             port = parts.port
         except ValueError:
             parts, port = urlsplit(""), None
-        if "@" in text:  # before anything is quoted, however odd the rest of it is
+        if "@" in (parts.netloc or text):  # before anything is quoted, however odd the rest of it is
             raise MantyxConfigError(f"{field}: carries credentials; pass them as api_key or access_token instead")
         if "?" in text or "#" in text:
             shown = text.partition("?")[0].partition("#")[0]
