@@ -563,7 +563,10 @@ def _text(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except RecursionError:
+        return "a deeply nested value"
 
 
 def _cut(text: str, limit: int = _MAX_SERVER_TEXT) -> str:

@@ -296,3 +296,10 @@ def test_odd_and_huge_bodies_make_short_messages(body) -> None:
     assert isinstance(error, MantyxServerError)
     assert len(str(error)) < 700
     assert "\n" not in str(error)
+
+
+def test_body_nested_as_deep_as_the_parser_takes_makes_an_error() -> None:
+    # Writing such a value needs a little more stack than reading it: every depth around the limit is tried.
+    for depth in range(1, 1100):
+        error = api_error(500, {}, b"[" * depth + b"]" * depth, method="GET", path="/models")
+        assert isinstance(error, MantyxServerError)
