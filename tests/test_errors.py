@@ -226,9 +226,7 @@ def test_details_of_the_response_are_attributes() -> None:
         "X-RateLimit-Bucket": "runs",
     }
     body = {"error": "rate_limit_exceeded", "hint": "slow down", "candidates": ["a"]}
-    error = api_error(
-        429, headers, json.dumps(body).encode(), method="POST", path="/agent-runs", retry_after=7.0
-    )
+    error = api_error(429, headers, json.dumps(body).encode(), method="POST", path="/agent-runs", retry_after=7.0)
     assert isinstance(error, MantyxRateLimitError)
     assert error.request_id == "req_1"
     assert error.retry_after == 7.0
