@@ -119,7 +119,7 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
         TypeError: It is no callable.
     """
     if _LATE_ANNOTATIONS:
-        import annotationlib  # type: ignore[import-not-found,unused-ignore]
+        import annotationlib  # type: ignore[import-not-found,unused-ignore]  # pyright: ignore[reportMissingImports]
 
         forward = annotationlib.Format.FORWARDREF
         return inspect.signature(function, annotation_format=forward)  # type: ignore[call-arg,unused-ignore]
@@ -127,7 +127,7 @@ def signature(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _late_annotations(cls: type) -> Mapping[str, Any]:
-    import annotationlib
+    import annotationlib  # pyright: ignore[reportMissingImports]
 
     found: Mapping[str, Any] = annotationlib.get_annotations(cls, format=annotationlib.Format.FORWARDREF)
     return found

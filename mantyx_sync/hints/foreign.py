@@ -100,10 +100,10 @@ def _first(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _mismatch(exc: ValueError) -> Mismatch:
     """Take the first entry of a ValidationError: its place and its message, not its input."""
-    errors = getattr(exc, "errors", None)
-    if not callable(errors):
+    errors: Any = getattr(exc, "errors", None)
+    if errors is None:
         return Mismatch(f"is not accepted: {exc}")
-    first = errors()[0]
+    first: Dict[str, Any] = errors()[0]
     mismatch = Mismatch(f"is not accepted: {first.get('msg', type(exc).__name__)}")
     for item in reversed(first.get("loc", ())):
         if item != "__root__":

@@ -69,6 +69,9 @@ class FunctionTool(LocalTool, _Typed[P, R]):
     @overload
     def __get__(self: FunctionTool[Concatenate[S, Q], R], instance: S, owner: Any = ...) -> FunctionTool[Q, R]: ...
 
+    @overload  # a static method reached through an instance
+    def __get__(self, instance: object, owner: Any = ...) -> FunctionTool[P, R]: ...
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if self.method_of == "class":
             return self.bound_to(instance if owner is None else owner)
@@ -295,7 +298,7 @@ def _make(
     if not callable(function) or isinstance(function, type):
         raise MantyxConfigError(f"@tool needs a function, got {function!r}. With options: @tool(name='...')")
     if name is None:
-        name = getattr(innermost(function), "__name__", "")
+        name = str(getattr(innermost(function), "__name__", ""))
         if name == "__call__":
             name = type(function).__name__
         if limits.TOOL_NAME.fullmatch(name) is None:
