@@ -421,7 +421,7 @@ def test_a_spec_outside_the_documented_limits_gets_400(
     assert server.runs == []
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'"x"', b"[" * 100_000, b'{"prompt": NaN}', b"\xff{}"])
 def test_a_body_that_is_no_json_object_gets_400(server: LocalServer, body: bytes) -> None:
     assert request(server, "POST", "/agent-runs", body).json["error"] == "invalid_request"
 
@@ -818,6 +818,20 @@ def test_faults_strike_what_they_match_and_no_more(server: LocalServer) -> None:
     server.faults.clear()
     assert request(server, "GET", "/models", headers={"X-Mark": "1"}).status == 200
     assert [r.route for r in server.requests] == ["models"] * 6
+
+
+def test_a_fault_that_raises_costs_one_connection_and_no_more(
+    server: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.faults.add(drop(), when=lambda r: bool(r.headers["x-not-there"]))
+    assert raw_exchange(server, raw_request("GET", "/models")) == (b"", None)
+    server.faults.clear()
+    server.faults.add(rewrite(lambda frame: frame[10_000].to_bytes(1, "big")), route="stream")
+    run_id = start(server)
+    assert server.run(run_id).wait(DEADLINE_S)
+    assert raw_exchange(server, raw_request("GET", f"/agent-runs/{run_id}/stream")) == (b"", None)
+    assert stream(server, run_id)[-1]["type"] == "result"
+    assert [record.getMessage() for record in caplog.records] == ["a connection of the embedded server failed"] * 2
 
 
 @pytest.mark.parametrize(("effect", "runs_while_held"), [(hold, 0), (hold_answer, 1)])

@@ -192,7 +192,7 @@ def close_after() -> Effect:
     return Effect(close_after=True)
 
 
-@dataclass
+@dataclass(eq=False)
 class Fault:
     """An effect with the requests it is for. `struck` is set when it strikes first, `hits` counts."""
 
@@ -264,7 +264,9 @@ class Faults:
             return NO_EFFECT
         effect = NO_EFFECT
         with self._lock:
-            for fault in self._faults:
+            for fault in self._faults[:]:
                 if fault.take(request):
                     effect = effect.merged(fault.effect)
+                    if fault.times is not None and fault.hits >= fault.times:
+                        self._faults.remove(fault)
         return effect

@@ -92,6 +92,7 @@ class SocketLoop:
         self.selector.register(listener, selectors.EVENT_READ, self._accept)
         self.selector.register(self._wake_r, selectors.EVENT_READ, self._drain_wakes)
         self.stopping.clear()
+        self._inbox.clear()  # what an earlier life left behind
         # Owner: this object. `stop` wakes it through the socket pair and joins it; a daemon, since nothing
         # is lost when a program ends without stopping its server.
         self._thread = threading.Thread(target=self._main, name="mantyx-local-loop", daemon=True)
@@ -178,7 +179,10 @@ class SocketLoop:
             if readers:
                 item.announced = False
                 for connection in tuple(readers):
-                    connection.pump()
+                    try:
+                        connection.pump()
+                    except Exception:
+                        connection.fail()
 
     def _beat(self) -> None:
         before = time.monotonic() - self.heartbeat
@@ -229,10 +233,18 @@ class Connection:
     # ------------------------------------------------------------------ I/O
 
     def _ready(self, mask: int) -> None:
-        if mask & selectors.EVENT_WRITE:
-            self._flush()
-        if mask & selectors.EVENT_READ and not self._closed:
-            self._read()
+        try:
+            if mask & selectors.EVENT_WRITE:
+                self._flush()
+            if mask & selectors.EVENT_READ and not self._closed:
+                self._read()
+        except Exception:
+            self.fail()
+
+    def fail(self) -> None:
+        """Give up this connection, and only this one: a test's own function raised, or ours did."""
+        _log.exception("a connection of the embedded server failed")
+        self.close()
 
     def _read(self) -> None:
         try:
@@ -388,9 +400,12 @@ class Connection:
 
         def resume() -> None:
             self._waiting = False
-            then()
-            if not self._closed:
-                self._next_requests()
+            try:
+                then()
+                if not self._closed:
+                    self._next_requests()
+            except Exception:
+                self.fail()
 
         def wait() -> None:
             while not event.wait(0.02):

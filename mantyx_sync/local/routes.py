@@ -147,6 +147,7 @@ class Api:
         """Answer one request. Does not block."""
         slug, route, other_method = match_route(request)
         request.route = route.name if route else ""
+        rate: tuple[tuple[str, str], ...] = ()
         try:
             credential = self._authenticate(request)
             if slug and slug != self.settings.workspace_slug:
@@ -164,9 +165,9 @@ class Api:
             rate = self._count(credential, route)
             answer = self._handlers[route.name](request, credential)
         except _Refused as refused:
-            return refused.response
+            answer = refused.response
         except InvalidRequest as problem:
-            return json_response(400, {"error": "invalid_request", "message": str(problem)})
+            answer = json_response(400, {"error": "invalid_request", "message": str(problem)})
         if rate and isinstance(answer, Response):
             return answer.with_headers(*rate)
         return answer
@@ -240,7 +241,7 @@ class Api:
 
     def _body(self, request: Request) -> Any:
         try:
-            return json.loads(request.body)
+            return json.loads(request.body, parse_constant=_no_constant)
         except ValueError:
             raise InvalidRequest("the body must be JSON") from None
         except RecursionError:
@@ -378,6 +379,10 @@ class Api:
             201 if first else 200,
             {"id": feedback_id, "verdict": verdict, "targetKind": "agent_run", "agentRunId": run.id},
         )
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
 
 
 def read_metadata_filter(request: Request) -> tuple[tuple[str, str], ...]:

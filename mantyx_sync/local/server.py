@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import collections
 import contextlib
+import dataclasses
 import functools
 import ipaddress
 import logging
@@ -28,6 +29,7 @@ __all__ = ["LocalServer"]
 _log = logging.getLogger(__name__)
 
 MAX_KEPT_REQUESTS = 4096
+MAX_KEPT_BODY_BYTES = 65536
 # How long `stop` waits for the threads; only a model that ignores its request's events can use it up.
 STOP_TIMEOUT_S = 10.0
 
@@ -91,7 +93,7 @@ class LocalServer:
         self.workspace_slug = workspace_slug
         self.faults = Faults(faults or ())
         self.requests: collections.deque[Request] = collections.deque(maxlen=MAX_KEPT_REQUESTS)
-        """The newest requests, oldest first, each with its `route`."""
+        """The newest requests, oldest first, each with its `route`; of a large body the beginning."""
         self.store = Store()
         self._host = host
         self._wanted_port = port
@@ -104,7 +106,7 @@ class LocalServer:
             self.faults,
             run_blocking=self._workers.run,
             heartbeat=heartbeat,
-            on_request=self.requests.append,
+            on_request=self._note,
         )
         self._api = Api(
             ApiSettings(
@@ -214,6 +216,11 @@ class LocalServer:
     def _handle(self, request: Request) -> Any:
         return self._api.handle(request)
 
+    def _note(self, request: Request) -> None:
+        if len(request.body) > MAX_KEPT_BODY_BYTES:
+            request = dataclasses.replace(request, body=request.body[:MAX_KEPT_BODY_BYTES])
+        self.requests.append(request)
+
     def _start_run(self, run: Run) -> None:
         self._workers.run(functools.partial(run_agent_loop, run, self.model, self._engine))
 
@@ -235,7 +242,7 @@ def _is_loopback(host: str) -> bool:
 class _Workers:
     """Threads for what may block: as many as there is work, kept a little while for the next."""
 
-    IDLE_S = 5.0
+    IDLE_S = 1.0
 
     def __init__(self) -> None:
         self._tasks: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
