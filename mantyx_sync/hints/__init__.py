@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from mantyx_sync.errors import MantyxConfigError
-from mantyx_sync.hints.annotations import Scope
+from mantyx_sync.hints.annotations import caller_scope
 from mantyx_sync.hints.compiler import Compiler
 from mantyx_sync.hints.shape import Shape
 from mantyx_sync.mismatch import TOO_DEEP, Mismatch
@@ -70,10 +70,10 @@ class CompiledType:
 
 
 def compile_type(hint: Any, *, label: str) -> CompiledType:
-    """Compile a type: a class, a typing construct, or a string naming one of the builtins.
+    """Compile a type.
 
     Args:
-        hint: The type.
+        hint: The type: a class, a typing construct, or the text of one in the words of the calling code.
         label: What it is for, such as `output_type`; error messages start with it.
 
     Raises:
@@ -81,7 +81,7 @@ def compile_type(hint: Any, *, label: str) -> CompiledType:
     """
     compiler = Compiler(label)
     try:
-        shape = compiler.compile(hint, Scope([], "", {}), "the type")
+        shape = compiler.compile(hint, caller_scope(), "the type")
         return CompiledType(shape, compiler.definitions)
     except RecursionError:
         raise MantyxConfigError(f"{label}: the type contains itself without end") from None

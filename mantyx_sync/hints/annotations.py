@@ -15,8 +15,9 @@ import sys
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, ForwardRef, List, Mapping, Optional, Union
 
-__all__ = ["Scope", "class_scope", "function_scope", "own_annotations", "signature"]
+__all__ = ["Scope", "caller_scope", "class_scope", "function_scope", "own_annotations", "signature"]
 
+_PACKAGE = __name__.split(".")[0]
 _LATE_ANNOTATIONS = sys.version_info >= (3, 14)
 
 
@@ -101,6 +102,17 @@ def class_scope(cls: type, outer: Scope) -> Scope:
     # The class body comes after the module: under postponed evaluation `date: date = None` means the module's.
     names = [parameters, local, module_names, {cls.__name__: cls}, vars(cls), enclosing]
     return Scope(names, module, enclosing)
+
+
+def caller_scope() -> Scope:
+    """Return the scope of the code that called into this package."""
+    frame: Optional[FrameType] = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").split(".")[0] == _PACKAGE:
+        frame = frame.f_back
+    if frame is None:
+        return Scope([], "", {})
+    variables = dict(frame.f_locals)
+    return Scope([variables, frame.f_globals], frame.f_globals.get("__name__", ""), variables)
 
 
 def own_annotations(cls: type) -> Mapping[str, Any]:

@@ -125,12 +125,15 @@ class Compiler:
         """Return the shape of a class that was met before."""
         return self._known.get(key)
 
-    def define(self, key: Any, cls: type, convert: Convert) -> Shape:
-        """Reserve a definition for a class, so that it can contain itself; `fill` completes it."""
+    def define(self, key: Any, cls: type, convert: Convert, content: Optional[Dict[str, Any]] = None) -> Shape:
+        """Return the shape of a class whose schema is among the definitions.
+
+        Without `content` the place is only reserved, so that the class can contain itself; `fill` completes it.
+        """
         long_name = getattr(cls, "__qualname__", cls.__name__)  # an alias has no qualified name
         qualified = f"{cls.__module__}.{long_name}".replace("<locals>", "").replace("..", ".")
-        name = self.free_name(cls.__name__, qualified, None)
-        self.definitions[name] = {}
+        name = self.free_name(cls.__name__, qualified, content)
+        self.definitions[name] = content or {}
         shape = Shape({"$ref": f"#/$defs/{name}"}, convert, "an object")
         self._known[key] = shape
         return shape
@@ -163,6 +166,8 @@ class Compiler:
     def _resolve(self, hint: Any, scope: Scope, where: str) -> Any:
         try:
             return scope.resolve(hint)
+        except RecursionError:  # not the annotation's fault: the hint around it contains itself
+            raise
         except Exception as exc:
             text = hint if isinstance(hint, str) else getattr(hint, "__forward_arg__", hint)
             raise self.refuse(

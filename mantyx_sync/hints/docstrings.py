@@ -61,7 +61,8 @@ def read_docstring(doc: Optional[str]) -> DocInfo:
             in_text = False
             position += 1
             if _DESCRIBES.fullmatch(google.group(1)):
-                position = _read_google(lines, position, _indent(line), info)
+                # The first line has lost its indentation: its items may seem to stand as far left.
+                position = _read_google(lines, position, _indent(line) if position > 1 else -1, info)
         elif field_line and _is_field_word(field_line.group(1)):
             in_text = False
             position = _read_field(lines, position, field_line, info)
@@ -82,7 +83,7 @@ def _read_google(lines: List[str], position: int, header_indent: int, info: DocI
         stripped = line.strip()
         indent = _indent(line)
         if stripped:
-            if indent <= header_indent:
+            if indent <= header_indent or (_GOOGLE_HEADER.fullmatch(stripped) and indent < (item_indent or 1)):
                 break
             item = _GOOGLE_ITEM.fullmatch(stripped)
             if item_indent is None:

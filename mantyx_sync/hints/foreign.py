@@ -46,9 +46,7 @@ def foreign_shape(compiler: Compiler, hint: Any, where: str) -> Optional[Shape]:
     schema = _hoist(compiler, schema)
     if not isinstance(hint, type) or "properties" not in schema:
         return Shape(schema, convert, "a valid value")
-    shape = compiler.define((hint, ()), hint, convert)
-    compiler.fill(shape, schema)
-    return shape
+    return compiler.define((hint, ()), hint, convert, schema)
 
 
 def _described(compiler: Compiler, hint: Any, where: str) -> Optional[Tuple[Dict[str, Any], Callable[[Any], Any]]]:
