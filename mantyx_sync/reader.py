@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Callable
 
 from .api import WorkspaceAPI
@@ -52,7 +52,7 @@ class FollowSettings:
     idle_timeout: float = 60.0
     reconnect_timeout: float = 300.0
     max_frame_bytes: int = 64 * 1024 * 1024
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
 
 
 class RunReader:

@@ -157,7 +157,7 @@ class Run:
         self._api.cancel_run(self.run_id)
 
     def close(self) -> None:
-        """Free the thread, the socket and the places of the run's tools. The server is not told: the run goes on there.
+        """Free the thread, the socket and the places of the run's tools. The server is not told: there the run goes on.
 
         Waits for the thread up to a second. May be called from any thread, and more than once.
         """

@@ -46,7 +46,7 @@ def timed_out(api: WorkspaceAPI, reader: RunReader) -> MantyxTimeoutError:
 
 
 class RunEvents:
-    """Iterate over a run's envelopes once; a loop that is left can be taken up by another. For one thread at a time."""
+    """Iterate over a run's envelopes once; a loop that is left can be taken up by another. One thread at a time."""
 
     def __init__(self, api: WorkspaceAPI, reader: RunReader, deadlines: Deadlines, deadline: float | None) -> None:
         self._api = api

@@ -16,6 +16,7 @@ from .body import Release
 __all__ = ["Adapter", "announce_to"]
 
 KEEPALIVE_IDLE_S = 45
+MAX_CORKED_BYTES = 64 * 1024
 POOL_SIZE = 64
 """Idle connections kept per host. More are opened as needed: a pool that blocks would deadlock streams and posts."""
 
@@ -39,6 +40,27 @@ class announce_to:  # noqa: N801 - reads as a verb: `with announce_to(release): 
 
 
 class _Announcing:
+    _corked: list[bytes] | None = None
+
+    def request(self, method: str, url: str, body: Any = None, headers: Any = None, **kwargs: Any) -> Any:
+        # http.client sends the headers and a body in two packets, which costs a system call here and a wake-up at
+        # the other end for every tool result.
+        if isinstance(body, bytes) and len(body) <= MAX_CORKED_BYTES:
+            self._corked = []
+        try:
+            super().request(method, url, body=body, headers=headers, **kwargs)  # type: ignore[misc]  # mixed in
+            parts = self._corked
+        finally:
+            self._corked = None
+        if parts:
+            self.send(b"".join(parts))
+
+    def send(self, data: Any) -> Any:
+        if self._corked is not None and isinstance(data, bytes):
+            self._corked.append(data)
+            return None
+        return super().send(data)  # type: ignore[misc]  # mixed into http.client connections
+
     def putrequest(self, *args: Any, **kwargs: Any) -> Any:
         release = getattr(_opening, "release", None)
         if release is not None:
@@ -82,6 +104,16 @@ class Adapter(requests.adapters.HTTPAdapter):
         super().init_poolmanager(connections, maxsize, block, **kwargs)
         # A plain TLS connection's class check in urllib3 is by scheme, so replacing both is enough.
         self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
+
+    def pool_for(self, url: str, verify: Any, cert: Any) -> Any:
+        """Return the connection pool that requests to `url` use without a proxy, set up for TLS as `send` would."""
+        if hasattr(self, "get_connection_with_tls_context"):  # requests 2.32 and later
+            request = requests.Request("GET", url).prepare()
+            pool = self.get_connection_with_tls_context(request, verify, proxies={}, cert=cert)
+        else:
+            pool = self.get_connection(url, {})
+        self.cert_verify(pool, url, verify, cert)  # type: ignore[no-untyped-call]  # requests, before 2.34 types it
+        return pool
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
         kwargs.setdefault("socket_options", _socket_options())

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from .chunked import BadChunk, ChunkedDecoder
 
 if TYPE_CHECKING:
-    import requests
+    from .route import Received
 
 __all__ = ["Body", "BodyBroken", "BodyIdle", "Release"]
 
@@ -81,11 +81,11 @@ def _shut(sock: Any) -> None:
 class Body:
     """Read a response body piece by piece. One thread reads; `release` may be called from any."""
 
-    def __init__(self, response: requests.Response, release: Release) -> None:
-        self._response = response
+    def __init__(self, received: Received, release: Release) -> None:
+        self._received = received
         self._release = release
-        self._read, encoded = _source(response, release)
-        encoding = response.headers.get("Content-Encoding", "").strip().lower() if encoded else ""
+        self._read, encoded = _source(received, release)
+        encoding = received.headers.get("Content-Encoding", "").strip().lower() if encoded else ""
         self._inflate: _Inflate | None = None
         if encoding in ("gzip", "x-gzip", "deflate"):
             self._inflate = _Inflate()
@@ -119,7 +119,7 @@ class Body:
         """Close the connection. Call it from the reading thread; others call the `Release`."""
         self._release.forget()
         with contextlib.suppress(Exception):  # closing a broken connection has nothing to tell
-            self._response.close()
+            self._received.close()
 
 
 class _Inflate:
@@ -157,9 +157,9 @@ def _window_bits(head: bytes) -> int:
     return zlib.MAX_WBITS if has_zlib_header else -zlib.MAX_WBITS
 
 
-def _source(response: requests.Response, release: Release) -> tuple[Callable[[], bytes], bool]:
+def _source(received: Received, release: Release) -> tuple[Callable[[], bytes], bool]:
     """Return what reads the next bytes, and whether they still carry the content coding."""
-    raw = response.raw
+    raw = received.raw
     answer: Any = getattr(raw, "_fp", None)
     file: Any = getattr(answer, "fp", None)
     sock = getattr(getattr(file, "raw", None), "_sock", None)

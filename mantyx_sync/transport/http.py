@@ -20,13 +20,21 @@ import requests
 from requests.auth import AuthBase
 from requests.hooks import default_hooks
 from requests.structures import CaseInsensitiveDict
-from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError, ReadTimeoutError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    MaxRetryError,
+    NewConnectionError,
+    ProxyError,
+    ReadTimeoutError,
+    SSLError,
+)
 
 from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
 from .adapter import announce_to
 from .body import Body, Release
 from .retry import Failure, Repeat, RetryPolicy, parse_retry_after
-from .sessions import Route, Sessions
+from .route import LIBRARY_ERRORS, Received, Route
+from .sessions import Sessions
 from .url import BaseURL, Query
 
 __all__ = ["Answer", "HttpTransport", "MakeError", "Timeout", "encode_json"]
@@ -171,21 +179,21 @@ class HttpTransport:
         wanted.update(headers)
         try:
             with announce_to(release):
-                response = self._send("GET", url, path, None, (connect_timeout, idle_timeout), wanted)
-            self._check("GET", path, response)
+                received = self._send("GET", url, path, None, (connect_timeout, idle_timeout), wanted)
+            self._check("GET", path, received)
         except _Refused as refused:
             raise refused.error from None
         except _Failed as failed:
             raise failed.error from failed.error.__cause__
-        kind = response.headers.get("Content-Type", "")
-        if response.status_code == 204 or kind.partition(";")[0].strip().lower() != "text/event-stream":
-            response.close()
+        kind = received.headers.get("Content-Type", "")
+        if received.status == 204 or kind.partition(";")[0].strip().lower() != "text/event-stream":
+            received.close()
             raise MantyxProtocolError(
-                f"{path}: the server answered {response.status_code} with content type {kind or 'none'!r}, "
+                f"{path}: the server answered {received.status} with content type {kind or 'none'!r}, "
                 "not with an event stream"
             )
         log.debug("GET %s: stream opened", path)
-        return Body(response, release)
+        return Body(received, release)
 
     def _limit(self, timeout: Timeout | None, deadline: float | None, path: str) -> tuple[float, float]:
         chosen = self.timeout if timeout is None else timeout
@@ -204,14 +212,14 @@ class HttpTransport:
         if data is not None:
             headers["Content-Type"] = "application/json"
         started = time.monotonic()
-        response = self._send(method, self.base.join(path, query), path, data, timeout, headers)
-        self._check(method, path, response)
+        received = self._send(method, self.base.join(path, query), path, data, timeout, headers)
+        self._check(method, path, received)
         try:
-            body = response.content
-        except (requests.RequestException, OSError) as error:
+            body = received.read()
+        except LIBRARY_ERRORS as error:
             raise _failed(error, method, path) from None
-        log.debug("%s %s: %d in %.0f ms", method, path, response.status_code, (time.monotonic() - started) * 1e3)
-        return Answer(response.status_code, response.headers, body, path)
+        log.debug("%s %s: %d in %.0f ms", method, path, received.status, (time.monotonic() - started) * 1e3)
+        return Answer(received.status, received.headers, body, path)
 
     def _send(
         self,
@@ -221,16 +229,13 @@ class HttpTransport:
         data: bytes | None,
         timeout: tuple[float, float],
         headers: Mapping[str, str],
-    ) -> requests.Response:
+    ) -> Received:
         route = self._sessions.route()
         request = self._prepare(method, url, data, headers, route)
         try:
-            response = route.adapter.send(request, stream=True, timeout=timeout, **route.settings)
-        except (requests.RequestException, OSError) as error:
+            return route.send(request, timeout)
+        except LIBRARY_ERRORS as error:
             raise _failed(error, method, path) from None
-        for hook in route.response_hooks:
-            response = hook(response) or response
-        return response
 
     def _prepare(
         self, method: str, url: str, data: bytes | None, headers: Mapping[str, str], route: Route
@@ -250,16 +255,16 @@ class HttpTransport:
             request = self._auth(request)
         return request
 
-    def _check(self, method: str, path: str, response: requests.Response) -> None:
-        status = response.status_code
+    def _check(self, method: str, path: str, received: Received) -> None:
+        status = received.status
         if status < 300:
             return
         body = b""
         with contextlib.suppress(Exception):  # the status is what counts; a broken body of an error adds nothing
-            body = response.raw.read(_MAX_ERROR_BODY_BYTES, decode_content=True) or b""
-        response.close()  # a body that was read to its end has given its connection back already
+            body = received.raw.read(_MAX_ERROR_BODY_BYTES, decode_content=True) or b""
+        received.close()  # a body that was read to its end has given its connection back already
         if status < 400:
-            target = response.headers.get("Location", "")
+            target = received.headers.get("Location", "")
             raise _Refused(
                 status,
                 None,
@@ -268,9 +273,9 @@ class HttpTransport:
                     "followed, so that no credential leaves its origin. Set base_url to the final address."
                 ),
             )
-        retry_after = parse_retry_after(response.headers.get("Retry-After"), time.time())
+        retry_after = parse_retry_after(received.headers.get("Retry-After"), time.time())
         log.debug("%s %s: %d", method, path, status)
-        error = self._make_error(status, response.headers, body, method=method, path=path, retry_after=retry_after)
+        error = self._make_error(status, received.headers, body, method=method, path=path, retry_after=retry_after)
         raise _Refused(status, retry_after, error)
 
 
@@ -317,19 +322,29 @@ def _failed(error: Exception, method: str, path: str) -> _Failed:
 
 
 def _failure(error: Exception) -> Failure:
+    """Sort an error of requests or urllib3; requests wraps urllib3's in its arguments."""
     inner = error.args[0] if error.args else None
     reason = inner.reason if isinstance(inner, MaxRetryError) else inner
-    if isinstance(error, requests.exceptions.SSLError):
+    causes = (error, reason)
+    if any(isinstance(cause, (requests.exceptions.SSLError, SSLError)) for cause in causes):
         return Failure.REFUSED if "CERTIFICATE" in str(error).upper() else Failure.LOST
-    if isinstance(error, (requests.ConnectTimeout, requests.exceptions.ProxyError)):
+    if any(isinstance(cause, _UNSENT) for cause in causes):
         return Failure.UNSENT
-    if isinstance(reason, (NewConnectionError, ConnectTimeoutError)):
-        return Failure.UNSENT
-    if isinstance(error, (requests.Timeout, socket.timeout)) or isinstance(reason, ReadTimeoutError):
+    if any(isinstance(cause, _TIMED_OUT) for cause in causes):
         return Failure.TIMED_OUT
     if isinstance(error, ValueError):  # requests' InvalidURL, InvalidHeader, InvalidSchema and their kin
         return Failure.REFUSED
     return Failure.LOST
+
+
+_UNSENT = (
+    requests.ConnectTimeout,
+    requests.exceptions.ProxyError,
+    ProxyError,
+    NewConnectionError,
+    ConnectTimeoutError,
+)
+_TIMED_OUT = (requests.ReadTimeout, ReadTimeoutError, socket.timeout)
 
 
 def _cause_name(error: BaseException) -> str:

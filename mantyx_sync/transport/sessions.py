@@ -6,26 +6,16 @@ import copy
 import os
 import threading
 from collections import OrderedDict
-from typing import Any, Callable, NamedTuple
+from typing import Any
 
 import requests
-from requests.adapters import BaseAdapter
 from requests.utils import get_environ_proxies
 
 from ..errors import MantyxConfigError
 from .adapter import Adapter
+from .route import Route
 
-__all__ = ["Route", "Sessions"]
-
-
-class Route(NamedTuple):
-    """How to send to one origin: merged once, since merging costs more than sending."""
-
-    adapter: BaseAdapter
-    settings: dict[str, Any]
-    """Keyword arguments of `adapter.send`: proxies, verify, cert."""
-    headers: dict[str, str]
-    response_hooks: list[Callable[..., Any]]
+__all__ = ["Sessions"]
 
 
 class Sessions:
@@ -74,6 +64,8 @@ class Sessions:
 
 def _new_session() -> requests.Session:
     session = requests.Session()
+    session.headers.clear()
+    session.headers["Accept-Encoding"] = "gzip, deflate"
     for prefix in ("https://", "http://"):
         session.mount(prefix, Adapter())
     return session
@@ -96,6 +88,7 @@ def _merge(session: requests.Session, url: str) -> Route:
             _check_verify(verify)
     proxies.update(session.proxies)
     return Route(
+        url,
         adapter=session.get_adapter(url),
         settings={"proxies": proxies, "verify": verify, "cert": session.cert},
         headers={name: value for name, value in session.headers.items() if isinstance(value, str)},
