@@ -1,8 +1,8 @@
 """The queue between the thread that reads a run and the caller: quick, bounded, and never in the way of a tool.
 
 Batches of envelopes go in, one item for each read of the socket. When the caller falls behind, the reader waits for
-it a moment; when the caller takes nothing at all, the reader lets go: it goes on without queueing, so that tools
-start and the run ends, and the caller later reads what it missed from the server's log.
+it a moment, a second in all; then, or when nobody takes anything, the reader lets go: it goes on without queueing, so
+that tools start and the run ends, and the caller later reads what it missed from the server's log.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ __all__ = ["Backlog", "Gap"]
 MAX_EVENTS = 4096
 MAX_CHARS = 2 * 1024 * 1024
 GRACE_S = 1.0
+"""How long, over a whole run, the reader waits for a caller that is behind: what a tool call may come late by."""
 
 # On Windows a wait on a lock cannot be interrupted, so Ctrl-C is noticed between slices.
 _SLICE_S = 0.25 if sys.platform == "win32" else None
@@ -50,6 +51,7 @@ class Backlog:
         self._room = threading.Event()
         self._is_waiting = False
         self._has_let_go = False
+        self._grace = GRACE_S
         # Each counter is written by one side only, which is why no lock is needed.
         self._events_put = self._events_taken = 0
         self._chars_put = self._chars_taken = 0
@@ -113,11 +115,13 @@ class Backlog:
         self._is_waiting = True
         try:
             while self._is_full() and self.is_wanted:
-                self._room.clear()
-                taken = self._events_taken
-                if not self.has_taker or (not self._room.wait(GRACE_S) and self._events_taken == taken):
+                if not self.has_taker or self._grace <= 0:
                     self._has_let_go = True
                     self._queue.put(Gap(last_seq))
                     return
+                began = time.monotonic()
+                self._room.wait(self._grace)
+                self._room.clear()
+                self._grace -= time.monotonic() - began
         finally:
             self._is_waiting = False

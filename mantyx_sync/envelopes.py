@@ -52,6 +52,7 @@ class EnvelopeReader:
         fresh: list[Envelope] = []
         append, scan = fresh.append, _scan
         last = self.last_seq
+        named_at = NO_SEQ  # the place at which a frame without an event named another one to resume from
         self.chars_read += sum(map(len, frames))
         for frame in frames:
             # The plain form: fields of one line each and a data line at the end, or nothing but a data line. Its
@@ -72,8 +73,11 @@ class EnvelopeReader:
                 if type(seq) is not int or type(envelope["type"]) is not str or type(envelope["data"]) is not dict:
                     raise KeyError
             except (TypeError, KeyError):
+                named = self._last_id
                 envelope = self._slow(frame)
                 if envelope is None:
+                    if self._last_id != named:
+                        named_at = last
                     continue
                 seq = envelope["seq"]
             if seq != NO_SEQ:
@@ -81,7 +85,7 @@ class EnvelopeReader:
                     continue
                 self.last_seq = last = seq
             append(envelope)
-        if fresh and last != NO_SEQ:
+        if fresh and last != named_at:
             self._last_id = str(last)
         return fresh
 
