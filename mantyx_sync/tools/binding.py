@@ -129,7 +129,7 @@ class FunctionBinding(Binding):
     """
 
     def __init__(self, function: Callable[..., Any], label: str, doc: DocInfo, *, skip_first: bool = False) -> None:
-        self.context_name: Optional[str] = None
+        self._context_names: List[str] = []
         self.defaults: Dict[str, Callable[[], Any]] = {}  # what stands in for Field-like defaults
         parameters = _parameters(function, label, skip_first=skip_first)
         scope = function_scope(innermost(function))
@@ -141,7 +141,7 @@ class FunctionBinding(Binding):
             if parameter.kind in _VARIADIC:
                 is_open = is_open or parameter.kind is inspect.Parameter.VAR_KEYWORD
             elif _wants_context(parameter.annotation, scope):
-                self.context_name = parameter.name
+                self._context_names.append(parameter.name)
             else:
                 fields.append(self._field(parameter, compiler, scope, doc))
             if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
@@ -156,8 +156,8 @@ class FunctionBinding(Binding):
             values = self._record.values(arguments)
         except Mismatch as exc:
             raise _do_not_match(tool_name, self._all_problems(arguments, exc)) from None
-        if self.context_name is not None:
-            values[self.context_name] = context or ToolContext(name=tool_name)
+        for name in self._context_names:
+            values[name] = context or ToolContext(name=tool_name)
         if not self._positional:
             return (), values
         return self._split(values), values
@@ -244,11 +244,15 @@ def innermost(function: Any) -> Any:
             function = function.func
         elif hasattr(function, "__wrapped__"):
             function = function.__wrapped__
-        elif not inspect.isroutine(function) and inspect.isfunction(vars(type(function)).get("__call__")):
-            function = vars(type(function))["__call__"]
+        elif not inspect.isroutine(function) and inspect.isfunction(_call_method(function)):
+            function = _call_method(function)
         else:
             break
     return function
+
+
+def _call_method(function: Any) -> Any:
+    return inspect.getattr_static(type(function), "__call__", None)
 
 
 def _wants_context(annotation: Any, scope: Scope) -> bool:
