@@ -186,8 +186,12 @@ class HttpTransport:
         except _Failed as failed:
             raise failed.error from failed.error.__cause__
         kind = received.headers.get("Content-Type", "")
-        if received.status == 204 or kind.partition(";")[0].strip().lower() != "text/event-stream":
+        media_type = kind.partition(";")[0].strip().lower()
+        if received.status == 204 or media_type != "text/event-stream":
+            broke_off = "text/event-stream".startswith(media_type) and _broke_off(received)
             received.close()
+            if broke_off:
+                raise MantyxNetworkError(f"GET {path}: the connection broke in the headers of the answer")
             raise MantyxProtocolError(
                 f"{path}: the server answered {received.status} with content type {kind or 'none'!r}, "
                 "not with an event stream"
@@ -298,6 +302,16 @@ def encode_json(value: object) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError:  # half of a surrogate pair: legal in JSON as an escape only
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _broke_off(received: Received) -> bool:
+    """Tell whether an answer ended in its headers: http.client takes what arrived of them for all there are."""
+    if received.status == 204 or received.headers.get("Content-Length", "").strip() == "0":
+        return False
+    try:
+        return not received.raw.read(1)
+    except LIBRARY_ERRORS:
+        return True
 
 
 def _site(url: str) -> str:
