@@ -10,7 +10,7 @@ import json
 import logging
 from typing import Any, Callable
 
-from .events import NO_SEQ, Envelope, read_envelope
+from .events import DELTA_TYPES, NO_SEQ, Envelope, read_envelope
 from .transport.sse import Frame, parse_frame
 
 __all__ = ["EnvelopeReader"]
@@ -41,6 +41,8 @@ class EnvelopeReader:
         self.chars_read = 0
         """Size of all frames read so far, replays included."""
         self.retry_ms: int | None = None
+        self.notable: list[Envelope] = []
+        """What the last `read` returned, without the text deltas."""
         self._last_id: str | None = str(last_seq) if last_seq else None
 
     def resume_headers(self) -> dict[str, str]:
@@ -50,6 +52,7 @@ class EnvelopeReader:
     def read(self, frames: list[str]) -> list[Envelope]:
         """Return the envelopes in `frames` that were not read before."""
         fresh: list[Envelope] = []
+        self.notable = notable = []
         append, scan = fresh.append, _scan
         last = self.last_seq
         named_at = NO_SEQ  # the place at which a frame without an event named another one to resume from
@@ -69,8 +72,8 @@ class EnvelopeReader:
                 if end != len(frame):
                     envelope = None
             try:
-                seq = envelope["seq"]
-                if type(seq) is not int or type(envelope["type"]) is not str or type(envelope["data"]) is not dict:
+                seq, kind = envelope["seq"], envelope["type"]
+                if type(seq) is not int or type(kind) is not str or type(envelope["data"]) is not dict:
                     raise KeyError
             except (TypeError, KeyError):
                 named = self._last_id
@@ -79,12 +82,14 @@ class EnvelopeReader:
                     if self._last_id != named:
                         named_at = last
                     continue
-                seq = envelope["seq"]
+                seq, kind = envelope["seq"], envelope["type"]
             if seq != NO_SEQ:
                 if seq <= last:
                     continue
                 self.last_seq = last = seq
             append(envelope)
+            if kind not in DELTA_TYPES:
+                notable.append(envelope)
         if fresh and last != named_at:
             self._last_id = str(last)
         return fresh

@@ -197,10 +197,8 @@ class RunReader:
             self._kept.extend(batch)
         calls = self.calls
         calls.settle_soon()
-        for envelope in batch:
+        for envelope in self._envelopes.notable:
             kind = envelope["type"]
-            if kind == "assistant_delta" or kind == "thinking_delta":
-                continue
             if not self._keep_deltas:
                 self._kept.append(envelope)
             if kind == "local_tool_call":

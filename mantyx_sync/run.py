@@ -12,7 +12,7 @@ from typing import Iterator, TypeVar
 from .api import WorkspaceAPI
 from .errors import MantyxError, MantyxTimeoutError, RateLimit
 from .events import AssistantDelta, RunEvent
-from .reader import RunReader, decode_or_keep
+from .reader import RunReader
 from .results import RunResult, RunSnapshot
 from .run_events import RunEvents, abort, timed_out
 from .tools.deadlines import Deadlines
@@ -89,8 +89,14 @@ class Run:
             MantyxTimeoutError: The time-out of the run passed; it was cancelled.
         """
         with self._sole_reader():
-            for envelope in self._events:
-                yield decode_or_keep(envelope)
+            yield from self._events
+
+    def __next__(self) -> RunEvent:
+        """Return the next event; what `next()` on the run gives. Blocks and raises as looping does."""
+        with self._sole_reader():
+            for event in self._events:
+                return event
+        raise StopIteration
 
     @property
     def events(self) -> Iterator[RunEvent]:

@@ -11,8 +11,8 @@ from .api import WorkspaceAPI
 from .backlog import Gap
 from .envelopes import EnvelopeReader
 from .errors import MantyxError, MantyxRunError, MantyxTimeoutError
-from .events import TERMINAL_TYPES, Envelope
-from .reader import RunReader
+from .events import TERMINAL_TYPES, Envelope, RunEvent
+from .reader import RunReader, decode_or_keep
 from .tools.deadlines import Deadlines
 from .transport.stream import StreamLost
 
@@ -46,26 +46,26 @@ def timed_out(api: WorkspaceAPI, reader: RunReader) -> MantyxTimeoutError:
 
 
 class RunEvents:
-    """Iterate over a run's envelopes once; a loop that is left can be taken up by another. One thread at a time."""
+    """Iterate over a run's events once; a loop that is left can be taken up by another. One thread at a time."""
 
     def __init__(self, api: WorkspaceAPI, reader: RunReader, deadlines: Deadlines, deadline: float | None) -> None:
         self._api = api
         self._reader = reader
         self._deadlines = deadlines
         self._deadline = deadline
-        self._current: Iterator[Envelope] = iter(())
+        self._current: Iterator[RunEvent] = iter(())  # remembers its place when a loop is left
         self._batches: Iterator[list[Envelope]] | None = None
 
-    def __iter__(self) -> Iterator[Envelope]:
+    def __iter__(self) -> Iterator[RunEvent]:
         if self._batches is None:
             self._batches = self._read_batches()
         try:
             while True:
-                yield from self._current  # an iterator that remembers its place when a loop is left
+                yield from self._current
                 batch = next(self._batches, None)
                 if batch is None:
                     break
-                self._current = iter(batch)
+                self._current = map(decode_or_keep, batch)
         finally:
             self._reader.backlog.has_taker = False
         outcome = self._reader.outcome

@@ -75,7 +75,7 @@ class FrameDecoder:
         rest = data[end + 2 :]
         if rest:
             self._keep(rest)
-        text = data[:end].decode("utf-8", "replace")
+        text = str(memoryview(data)[:end], "utf-8", "replace")  # a slice would copy a large event once more
         if text[:1] == "\n" or text[-1:] == "\n" or "\n\n\n" in text:  # more than one empty line between two frames
             return [frame for frame in (part.strip("\n") for part in text.split("\n\n")) if frame]
         return text.split("\n\n") if text else []

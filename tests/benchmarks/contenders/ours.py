@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any, List, Tuple
 
@@ -46,6 +47,7 @@ class Ours(Contender):
         self._client.close()
 
 
+@functools.lru_cache(maxsize=None)
 def _ping_tool(delay_s: float) -> Any:
     @tool(read_only=True)
     def ping(number: int) -> str:
