@@ -44,10 +44,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
         _say("no peer: set MANTYX_PEER_PYTHON to a Python that has mantyx-sdk, or run --setup once")
     chosen = [one for one in scenarios(size) if _is_chosen(one.name, options.only)]
     sections = []
-    if _is_chosen(imports.NAME, options.only):
-        outcomes = imports.measure_imports(pythons, size.imports, _say)
-        sections.append(Section(imports.NAME, imports.TITLE, imports.GOALS, outcomes))
     with Runner(pythons, size.total_s, _say) as runner:
+        if _is_chosen(imports.NAME, options.only):
+            outcomes = imports.measure_imports(pythons, size.imports, _say)
+            sections.append(Section(imports.NAME, imports.TITLE, imports.GOALS, outcomes))
         for number, scenario in enumerate(chosen):
             share = min(1.0, 2.0 / (len(chosen) - number))  # no scenario takes the time of those behind it
             outcomes = runner.run(scenario, share)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import Any, Dict, List, Tuple
 
@@ -38,17 +39,22 @@ class Peer(Contender):
         return waits
 
     def run_tool(self, prompt: str, delay_s: float = 0.0) -> str:
-        def ping(args: Dict[str, Any]) -> str:
-            if delay_s:
-                time.sleep(delay_s)
-            return ping_answer(args["number"])
-
-        schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
-        ref = define_local_tool(name="ping", parameters=schema, execute=ping, read_only=True)
-        return str(self._client.run_agent(system_prompt="Benchmark.", prompt=prompt, tools=[ref]).text)
+        result = self._client.run_agent(system_prompt="Benchmark.", prompt=prompt, tools=[_ping_tool(delay_s)])
+        return str(result.text)
 
     def close(self) -> None:
         self._client.close()
+
+
+@functools.lru_cache(maxsize=None)  # users define a tool once
+def _ping_tool(delay_s: float) -> Any:
+    def ping(args: Dict[str, Any]) -> str:
+        if delay_s:
+            time.sleep(delay_s)
+        return ping_answer(args["number"])
+
+    schema = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
+    return define_local_tool(name="ping", parameters=schema, execute=ping, read_only=True)
 
 
 make = Peer
