@@ -47,7 +47,7 @@ class Ours(Contender):
         self._client.close()
 
 
-@functools.lru_cache(maxsize=None)  # users define a tool once
+@functools.cache  # users define a tool once
 def _ping_tool(delay_s: float) -> Any:
     @tool(read_only=True)
     def ping(number: int) -> str:

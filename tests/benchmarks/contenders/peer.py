@@ -46,7 +46,7 @@ class Peer(Contender):
         self._client.close()
 
 
-@functools.lru_cache(maxsize=None)  # users define a tool once
+@functools.cache  # users define a tool once
 def _ping_tool(delay_s: float) -> Any:
     def ping(args: Dict[str, Any]) -> str:
         if delay_s:
