@@ -57,7 +57,7 @@ def _described(compiler: Compiler, hint: Any, where: str) -> Optional[Tuple[Dict
         if isinstance(hint, type) and _is_first(hint):
             return hint.schema(ref_template=_REF), _first(hint.parse_obj)  # type: ignore[attr-defined]
         adapter_class = getattr(sys.modules.get("pydantic"), "TypeAdapter", None)
-        if adapter_class is not None and hasattr(hint, "__get_pydantic_core_schema__"):
+        if adapter_class is not None and _is_of_pydantic(hint):
             adapter = adapter_class(hint)
             schema = adapter.json_schema(ref_template=_REF)
             return schema, _second(adapter.validate_python, adapter.validate_json)
@@ -65,6 +65,11 @@ def _described(compiler: Compiler, hint: Any, where: str) -> Optional[Tuple[Dict
         name = getattr(hint, "__name__", str(hint))
         raise compiler.refuse(where, f"{name} has no JSON Schema: {type(exc).__name__}: {exc}") from exc
     return None
+
+
+def _is_of_pydantic(hint: Any) -> bool:
+    package = str(getattr(hint, "__module__", "")).split(".")[0]
+    return package in ("pydantic", "pydantic_core") or hasattr(hint, "__get_pydantic_core_schema__")
 
 
 def _second(from_python: Callable[[Any], Any], from_json: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -119,6 +124,9 @@ def _hoist(compiler: Compiler, schema: Dict[str, Any]) -> Dict[str, Any]:
     renamed = {f"#/$defs/{old}": f"#/$defs/{new}" for old, new in names.items() if old != new}
     for old, content in definitions.items():
         compiler.definitions[names[old]] = _rename(content, renamed)
+    only = schema.get("allOf")
+    if isinstance(only, list) and len(only) == 1 and list(only[0]) == ["$ref"]:
+        schema.update(schema.pop("allOf")[0])  # how a recursive model refers to itself before pydantic 2.9
     result: Dict[str, Any] = _rename(schema, renamed)
     return result
 
