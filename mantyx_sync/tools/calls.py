@@ -208,14 +208,18 @@ class _Work:
 
     def _run(self) -> None:
         answerer = self._answerer
-        if answerer is None or self._is_abandoned:
+        if answerer is None:
             return
         self._context = context = self._calls.context_for(self._call, answerer.timeout)
+        if self._is_abandoned:  # looked at behind the line above: who abandons sets this, then tells the context
+            return
         take_back: Callable[[], None] | None = None
         if context.deadline is not None:
             take_back = self._calls.watch(context.deadline, lambda: self._time_out(answerer.timeout or 0.0))
         try:
             body = _handle(answerer, self._call, context, self._calls.describe(self._call))
+        except BaseException:  # a log filter that raises, an error without a text: the run must not wait for that
+            body = {"error": f"{self._call.name} failed"}
         finally:
             if take_back is not None:
                 take_back()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import os
 import threading
 import time
 from typing import Callable, List, Tuple
 
 __all__ = ["Deadlines"]
+
+log = logging.getLogger(__name__)
 
 _Entry = Tuple[float, int, Callable[[], None]]
 
@@ -18,11 +21,7 @@ class Deadlines:
     """Tool time-outs. The thread is made for the first deadline and ends with the last: nobody has to stop it."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
-        self._heap: List[_Entry] = []
-        self._order = itertools.count()
-        self._is_watched = False
-        self._pid = os.getpid()
+        self._watches: dict[int, _Watch] = {}  # by process
 
     def add(self, at: float, action: Callable[[], None]) -> Callable[[], None]:
         """Call `action` at `at` (monotonic clock) on the watching thread; it must not block.
@@ -30,17 +29,35 @@ class Deadlines:
         Returns:
             A function that takes the deadline back.
         """
-        if self._pid != os.getpid():  # no thread survived the fork
-            self.__init__()  # type: ignore[misc]
+        # No thread survives a fork, and a lock may be held by one: the child makes its own.
+        watch = self._watches.get(os.getpid())
+        if watch is None:
+            watch = self._watches.setdefault(os.getpid(), _Watch())
+        return watch.add(at, action)
+
+
+class _Watch:
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._heap: List[_Entry] = []
+        self._order = itertools.count()
+        self._is_watched = False
+
+    def add(self, at: float, action: Callable[[], None]) -> Callable[[], None]:
         entry = (at, next(self._order), action)
         with self._condition:
             heapq.heappush(self._heap, entry)
-            if not self._is_watched:
-                self._is_watched = True
+            if self._is_watched:
+                if self._heap[0] is entry:
+                    self._condition.notify()
+            else:
                 # Owned by this object; ends by itself when the last deadline is gone, and dies with the process.
-                threading.Thread(target=self._watch, name="mantyx-deadlines", daemon=True).start()
-            elif self._heap[0] is entry:
-                self._condition.notify()
+                thread = threading.Thread(target=self._watch, name="mantyx-deadlines", daemon=True)
+                try:
+                    thread.start()
+                    self._is_watched = True
+                except RuntimeError as error:  # the interpreter is ending, or there are too many threads
+                    log.info("no thread to watch deadlines: %s", error)
         return lambda: self._remove(entry)
 
     def _remove(self, entry: _Entry) -> None:
@@ -59,7 +76,10 @@ class Deadlines:
                     return
                 left = self._heap[0][0] - time.monotonic()
                 if left > 0:
-                    self._condition.wait(left)
+                    self._condition.wait(min(left, threading.TIMEOUT_MAX))
                     continue
                 action = heapq.heappop(self._heap)[2]
-            action()
+            try:
+                action()
+            except Exception:
+                log.exception("an action at its deadline failed")

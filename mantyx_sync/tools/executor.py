@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import concurrent.futures.thread
 import contextvars
+import logging
 import os
 import threading
-import weakref
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
 
 __all__ = ["Place", "ToolExecutor"]
 
+log = logging.getLogger(__name__)
+
+_THREAD_NAME = "mantyx-tool"
 _MAX_THREADS = 100_000  # never reached: places are what is counted, and threads are made as needed
 
 _depth: contextvars.ContextVar[int] = contextvars.ContextVar("mantyx_tool_depth", default=0)
@@ -49,9 +52,7 @@ class ToolExecutor:
 
     def __init__(self, max_workers: int) -> None:
         self._max_workers = max_workers
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._pools: dict[int, _Pool] = {}
+        self._pools: dict[tuple[int, int], _Pool] = {}  # by process and depth
 
     def submit(
         self,
@@ -80,19 +81,17 @@ class ToolExecutor:
 
     def close(self) -> None:
         """Let idle threads end, and those at work when their handler returns. Does not wait."""
-        with self._lock:
-            pools, self._pools = list(self._pools.values()), {}
-        if self._pid == os.getpid():
-            for pool in pools:
+        while self._pools:
+            (pid, _), pool = self._pools.popitem()
+            if pid == os.getpid():
                 pool.close()
 
     def _pool(self, depth: int) -> _Pool:
-        if self._pid != os.getpid():  # after fork there are no threads, and the lock may be held by none of ours
-            self._lock, self._pools, self._pid = threading.Lock(), {}, os.getpid()
-        with self._lock:
-            if depth not in self._pools:
-                self._pools[depth] = _Pool(self._max_workers)
-            return self._pools[depth]
+        # After a fork a pool has no threads, and its lock may be held by one of those: the child makes its own.
+        key = (os.getpid(), depth)
+        pool = self._pools.get(key)
+        # `setdefault` is one step, so that threads that come here at once get the same pool.
+        return pool if pool is not None else self._pools.setdefault(key, _Pool(self._max_workers))
 
 
 class _Pool:
@@ -102,8 +101,7 @@ class _Pool:
         self._taken = 0
         self._taken_by: dict[object, int] = {}
         self._waiting: deque[Place] = deque()
-        self._executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix="mantyx-tool")
-        _executors.add(self._executor)
+        self._executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=_THREAD_NAME)
 
     def enter(self, place: Place) -> None:
         with self._lock:
@@ -117,6 +115,7 @@ class _Pool:
             if place.is_over:
                 return
             place.is_over = True
+            place.job = _nothing  # it refers to the call, which refers to its place
             if not place.is_held:
                 return  # still in the line; passed over when its turn comes
             self._taken -= 1
@@ -156,20 +155,44 @@ class _Pool:
     def _start(self, place: Place) -> None:
         def work() -> None:
             try:
-                if not place.is_over:
-                    place.job()
+                place.job()
             finally:
                 self.leave(place)
 
         self.run(work)
 
     def run(self, job: Callable[[], None]) -> None:
+        job = _once(job)
+        # A worker is a daemon if the thread that causes it is one; one that is not would keep the process alive.
+        if threading.current_thread().daemon and not _is_ending:
+            try:
+                self._executor.submit(job)
+                return
+            except RuntimeError:  # closed; or no thread could be started, and a later one may find the job
+                pass
+        # Also when the main thread has ended while another one still follows a run: the executor takes nothing any
+        # more then, and the run must not wait for an answer that never comes.
         try:
-            self._executor.submit(job)
-        except RuntimeError:
-            # The executor takes nothing any more: the client was closed, or the main thread has ended while another
-            # one still follows a run. That run must not wait for an answer that never comes.
-            threading.Thread(target=job, name="mantyx-tool-late", daemon=True).start()
+            threading.Thread(target=job, name=f"{_THREAD_NAME}-late", daemon=True).start()
+        except RuntimeError as error:
+            log.info("no thread for a tool call: %s", error)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _once(job: Callable[[], None]) -> Callable[[], None]:
+    jobs = [job]
+
+    def run() -> None:
+        try:
+            mine = jobs.pop()
+        except IndexError:
+            return
+        mine()
+
+    return run
 
 
 def _in_context(context: contextvars.Context, depth: int, job: Callable[[], None]) -> Callable[[], None]:
@@ -180,23 +203,25 @@ def _in_context(context: contextvars.Context, depth: int, job: Callable[[], None
     return lambda: context.run(enter)
 
 
-_executors: weakref.WeakSet[ThreadPoolExecutor] = weakref.WeakSet()
+_is_ending = False
 
 
 def _let_go_of_threads() -> None:
     """Keep the interpreter from waiting for handlers when the main thread has ended.
 
     `concurrent.futures` joins every worker then, so a handler that hangs would hang the process. Our workers are
-    daemon threads, since they are started by the daemon thread that reads a run; taking them off the list that is
-    joined is all that is needed. Both names are private to the standard library: without them the process waits.
+    daemon threads, see `_Pool.run`; taking them off the list that is joined is all that is needed. Both names are
+    private to the standard library: without them the process waits.
     """
+    global _is_ending
+    _is_ending = True
     joined: Any = getattr(concurrent.futures.thread, "_threads_queues", None)
     if joined is None:
         return
-    for executor in list(_executors):
-        for thread in list(getattr(executor, "_threads", ())):
-            if thread.daemon:
-                joined.pop(thread, None)
+    for reference in joined.keyrefs():
+        thread = reference()
+        if thread is not None and thread.daemon and thread.name.startswith(_THREAD_NAME):
+            joined.pop(thread, None)
 
 
 # Called before concurrent.futures joins its workers: these hooks run in reverse order of registration.
