@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from typing import Any, Iterable, Mapping
 
@@ -20,6 +21,7 @@ from mantyx_sync.local import (
     TurnEnd,
     Usage,
 )
+from mantyx_sync.local.store import Run
 from tests.plain_http import (
     DEADLINE_S,
     ORDER_TOOL,
@@ -224,6 +226,17 @@ def test_read_only_calls_go_out_together_and_may_be_answered_in_any_order() -> N
     assert rest[-1]["type"] == "result"
     told = [m["content"] for m in model.requests[1].messages if m["role"] == "tool"]
     assert told == ["r0", "r1", "r2"]  # in the order of the calls, whatever the order of the answers
+
+
+def test_a_call_of_several_is_answered_once_while_the_others_are_open() -> None:
+    with LocalServer(ScriptedModel([[ToolUse("look", id="a"), ToolUse("look", id="b")], "ok"])) as server:
+        run_id = start(server, tools=[local_tool("look", readOnly=True)])
+        wait_until(lambda: server.run(run_id).pending_calls() == ["a", "b"])
+        assert [post_result(server, run_id, "a", result=text) for text in ("first", "second")] == [204, 404]
+        assert server.run(run_id).pending_calls() == ["b"]
+        assert post_result(server, run_id, "b", result="") == 204
+        mirrors = of_type(stream(server, run_id), "local_tool_result_in")
+    assert [mirror["output"] for mirror in mirrors] == ["first", ""]
 
 
 def test_calls_that_may_write_go_out_one_after_the_other() -> None:
@@ -461,6 +474,16 @@ def test_a_model_with_a_bug_fails_the_run_and_says_so(caplog: pytest.LogCaptureF
     assert any("the model or the loop raised" in record.getMessage() for record in caplog.records)
 
 
+def test_nothing_follows_a_terminal_event() -> None:
+    run = Run("run_1", {}, model={})
+    assert run.emit("assistant_message", {"text": "a", "turn": 0}) == 1
+    assert run.finish("result", {"subtype": "success", "text": "a"})
+    assert run.emit("assistant_message", {"text": "b", "turn": 1}) == 0
+    run.emit_text("assistant_delta", "b")
+    assert not run.finish("cancelled", {"reason": "user"})
+    assert (types(run.events), run.status) == (["assistant_message", "result"], "succeeded")
+
+
 # ---------------------------------------------------------------------------- scripts
 
 
@@ -550,6 +573,49 @@ def test_the_rule_model_uses_other_tools_when_it_is_given_others() -> None:
     )
     assert rule_calls("Is article X9 in stock, count 3?", [stock]) == [("check_stock", {"article": "X9", "count": 3})]
     assert rule_calls("Where is order 17?", [WEATHER, ADD]) == []
+
+
+def test_the_rule_model_changes_nothing_unless_the_request_says_so() -> None:
+    cancel = tool("cancel_order", "Cancel an order.", ["order_id"], order_id=STRING)
+    assert rule_calls("Where is order 17?", [cancel, ORDER]) == [("get_order", {"order_id": "17"})]
+    assert rule_calls("Where is order 17?", [cancel]) == []
+    assert rule_calls("Cancel order 17.", [cancel, ORDER]) == [("cancel_order", {"order_id": "17"})]
+
+
+def test_the_rule_model_fills_parameters_by_type_and_name() -> None:
+    event = {
+        "type": "object",
+        "properties": {"title": STRING, "date": {"type": "string", "format": "date"}},
+        "required": ["title", "date"],
+    }
+    tools = [
+        tool("create_event", "Create a calendar event.", ["event"], event=event),
+        tool("mean", "Mean of some numbers.", ["values"], values={"type": "array", "items": NUMBER}),
+        tool("roll_dice", "Roll dice.", ["count"], count={"type": "integer"}, sides={"type": "integer"}),
+        tool("search_docs", "Search the documentation.", ["query"], query=STRING, exact={"type": "boolean"}),
+    ]
+    assert rule_calls('Create an event "Review" on 2026-05-01.', tools) == [
+        ("create_event", {"event": {"title": "Review", "date": "2026-05-01"}})
+    ]
+    assert rule_calls("What is the mean of 3, 4.5 and 9?", tools) == [("mean", {"values": [3, 4.5, 9]})]
+    assert rule_calls("Roll 3 dice with 20 sides.", tools) == [("roll_dice", {"count": 3, "sides": 20})]
+    assert rule_calls("Search the documentation, not exact, for retries", tools) == [
+        ("search_docs", {"query": "retries", "exact": False})
+    ]
+
+
+def test_the_rule_model_writes_what_the_output_schema_asks_for() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"status": STRING, "summary": STRING, "stops": {"type": "integer"}},
+        "required": ["status", "summary", "stops"],
+    }
+    with LocalServer(RuleModel()) as server:
+        run_id = start(server, prompt="Where is order 17?", tools=[ORDER], outputSchema={"schema": schema})
+        events = answer_calls(server, run_id, {"get_order": '{"status": "shipped", "stops": 2}'})
+    answer = json.loads(events[-1]["data"]["text"])
+    assert (answer["status"], answer["stops"]) == ("shipped", 2)
+    assert isinstance(answer["summary"], str)
 
 
 def test_the_rule_model_answers_from_the_results_in_streamed_words() -> None:
