@@ -60,13 +60,11 @@ class EnvelopeReader:
         for frame in frames:
             # The plain form: fields of one line each and a data line at the end, or nothing but a data line. Its
             # JSON is read in place; every other form takes the slow road through sseclient-py.
-            start = frame.find("\ndata: ") + 7
-            if start == 6:
-                start = 6 if frame.startswith("data: ") else 0
+            at = frame.find("data")
             envelope: Any = None
-            if start and "data" not in frame[: start - 6]:
+            if frame[at - 1 : at + 6] == "\ndata: " or (at == 0 and frame[4:6] == ": "):
                 try:
-                    envelope, end = scan(frame, start)
+                    envelope, end = scan(frame, at + 6)
                 except (ValueError, StopIteration, RecursionError):
                     end = -1
                 if end != len(frame):
