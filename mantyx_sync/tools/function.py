@@ -232,6 +232,8 @@ def define_local_tool(
             `ToolContext`, if it has a second parameter annotated so.
         description: What the model reads about it.
         parameters: A JSON Schema of an object, a pydantic model, dataclass or TypedDict, or None for any object.
+            With a JSON Schema the handler gets what the model sent: a `default` in it is not filled in, and
+            1.0 stays 1.0 where it asks for an integer.
         output_schema: JSON Schema (or a class with fields) of the result, passed on to the model.
         long_running: Tells the model not to call again while an answer is pending.
         read_only: Calls have no side effects: the platform may send several at once.
