@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Any
 
@@ -23,8 +24,10 @@ ALL_TEXT = "Let me é😀 Three. Seven."
 
 
 @pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     quickly(monkeypatch)
+    # It logs headers that are cut short with a traceback, and pytest would keep that, and so the socket, alive.
+    caplog.set_level(logging.CRITICAL, logger="urllib3.connection")
 
 
 def local_client(server: LocalServer) -> MantyxClient:
