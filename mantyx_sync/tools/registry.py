@@ -31,6 +31,7 @@ class Answerer(Protocol):
 
     def answer(self, call: LocalToolCall, context: ToolContext) -> ToolResult:
         """Answer a call; blocks. Raises `ToolError` with a text for the model."""
+        ...
 
 
 class _Function:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import threading
 from typing import Any
 
 import requests.adapters
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.poolmanager import ProxyManager
 
 from .body import Release
 
-__all__ = ["Adapter", "announce_to"]
+__all__ = ["Adapter", "announce_to", "make_releasable"]
 
 KEEPALIVE_IDLE_S = 45
 MAX_CORKED_BYTES = 64 * 1024
@@ -39,7 +37,9 @@ class announce_to:  # noqa: N801 - reads as a verb: `with announce_to(release): 
         _opening.release = None
 
 
-class _Announcing:
+class _Releasable:
+    """Mixed into the connections of urllib3's pools."""
+
     _corked: list[bytes] | None = None
 
     def request(self, method: str, url: str, body: Any = None, headers: Any = None, **kwargs: Any) -> Any:
@@ -55,33 +55,45 @@ class _Announcing:
         if parts:
             self.send(b"".join(parts))
 
-    def send(self, data: Any) -> Any:
+    def send(self, data: Any) -> None:
         if self._corked is not None and isinstance(data, bytes):
             self._corked.append(data)
-            return None
-        return super().send(data)  # type: ignore[misc]  # mixed into http.client connections
+            return
+        if isinstance(data, bytes) and len(data) > MAX_CORKED_BYTES:
+            # A socket's time-out is for all that one call sends; on a slow line a large body needs one per piece.
+            view = memoryview(data)
+            for at in range(0, len(view), MAX_CORKED_BYTES):
+                super().send(view[at : at + MAX_CORKED_BYTES])  # type: ignore[misc]  # mixed in
+            return
+        super().send(data)  # type: ignore[misc]  # mixed in
+
+    def connect(self) -> None:
+        super().connect()  # type: ignore[misc]  # mixed in
+        release = getattr(_opening, "release", None)
+        if release is not None:  # it may have been called meanwhile, when there was no socket to shut
+            release.watch_connection(self)
 
     def putrequest(self, *args: Any, **kwargs: Any) -> Any:
         release = getattr(_opening, "release", None)
         if release is not None:
             release.watch_connection(self)
-        return super().putrequest(*args, **kwargs)  # type: ignore[misc]  # mixed into http.client connections
+        return super().putrequest(*args, **kwargs)  # type: ignore[misc]  # mixed in
 
 
-class _Connection(_Announcing, HTTPConnection):
-    pass
+def make_releasable(manager: Any) -> None:
+    """Let the connections that a urllib3 pool manager (also one for a proxy) opens from now on be released."""
+    classes = getattr(manager, "pool_classes_by_scheme", None)
+    if classes:
+        manager.pool_classes_by_scheme = {scheme: _releasable(pool) for scheme, pool in classes.items()}
 
 
-class _TLSConnection(_Announcing, HTTPSConnection):
-    pass
-
-
-class _Pool(HTTPConnectionPool):
-    ConnectionCls = _Connection
-
-
-class _TLSPool(HTTPSConnectionPool):
-    ConnectionCls = _TLSConnection
+@functools.lru_cache(maxsize=None)
+def _releasable(pool: Any) -> Any:
+    connection = pool.ConnectionCls
+    if issubclass(connection, _Releasable):
+        return pool
+    mixed = type(connection.__name__, (_Releasable, connection), {})
+    return type(pool.__name__, (pool,), {"ConnectionCls": mixed})
 
 
 def _socket_options() -> list[tuple[int, int, int]]:
@@ -102,8 +114,7 @@ class Adapter(requests.adapters.HTTPAdapter):
     def init_poolmanager(self, connections: int, maxsize: int, block: bool = False, **kwargs: Any) -> None:
         kwargs.setdefault("socket_options", _socket_options())
         super().init_poolmanager(connections, maxsize, block, **kwargs)
-        # A plain TLS connection's class check in urllib3 is by scheme, so replacing both is enough.
-        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
+        make_releasable(self.poolmanager)
 
     def pool_for(self, url: str, verify: Any, cert: Any) -> Any:
         """Return the connection pool that requests to `url` use without a proxy, set up for TLS as `send` would."""
@@ -118,6 +129,5 @@ class Adapter(requests.adapters.HTTPAdapter):
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
         kwargs.setdefault("socket_options", _socket_options())
         manager = super().proxy_manager_for(proxy, **kwargs)
-        if type(manager) is ProxyManager:  # a SOCKS manager has connections of its own kind
-            manager.pool_classes_by_scheme = {"http": _Pool, "https": _TLSPool}
+        make_releasable(manager)
         return manager

@@ -42,9 +42,11 @@ class Reader(Protocol[ItemT]):
 
     def read(self, frames: list[str]) -> list[ItemT]:
         """Return what is new in `frames`, in order."""
+        ...
 
     def resume_headers(self) -> dict[str, str]:
         """Return the headers that ask the server to go on behind what was read."""
+        ...
 
 
 class EventStream(Generic[ItemT]):

@@ -1,0 +1,38 @@
+"""Every Python snippet of the README runs, in order, against the embedded server."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from mantyx_sync.local import LocalServer
+
+README = Path(__file__).parent.parent / "README.md"
+SNIPPETS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_every_snippet_runs_in_order(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(SNIPPETS) >= 7
+    with LocalServer() as server:
+        settings = server.client_settings()
+        monkeypatch.setenv("MANTYX_API_KEY", settings["api_key"])
+        monkeypatch.setenv("MANTYX_WORKSPACE_SLUG", settings["workspace_slug"])
+        monkeypatch.setenv("MANTYX_BASE_URL", settings["base_url"])
+        module = types.ModuleType("readme")
+        monkeypatch.setitem(sys.modules, "readme", module)  # where type hints are looked up
+        for number, snippet in enumerate(SNIPPETS):
+            exec(compile(snippet, f"README.md, snippet {number}", "exec", dont_inherit=True), vars(module))
+        module.client.close()
+    assert "shipped" in capsys.readouterr().out
+
+
+def test_the_two_first_commands_are_printed_as_commands() -> None:
+    block = README.read_text(encoding="utf-8").split("<!-- first commands -->\n```bash\n")[1].split("```")[0]
+    commands = block.strip().splitlines()
+    assert len(commands) == 2
+    assert "examples/quickstart.py" in commands[0]
+    assert commands[1].endswith("-m pytest")
