@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import uuid
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     import requests
     from typing_extensions import Unpack
 
+    from .reader import RunReader
     from .run import Run
     from .spec import RunSpecArgs
     from .transport.http import Answer
@@ -123,7 +125,8 @@ class MantyxClient:
         self._settings = settings
         self._executor = ToolExecutor(max_tool_workers)
         self._deadlines = Deadlines()
-        self._runs: weakref.WeakSet[Any] = weakref.WeakSet()
+        # A dictionary, since unlike a WeakSet it can be listed while other threads add to it.
+        self._runs: weakref.WeakValueDictionary[int, RunReader] = weakref.WeakValueDictionary()
         self._api = WorkspaceAPI(
             HttpTransport(
                 base,
@@ -159,7 +162,7 @@ class MantyxClient:
 
         Handlers at work are told to stop through their context and not waited for.
         """
-        for reader in list(self._runs):
+        for reader in self._readers():
             reader.close()
         self._executor.close()
         self._api.transport.close()
@@ -216,8 +219,7 @@ class MantyxClient:
             MantyxAPIError, MantyxNetworkError: The run could not be created or followed.
         """
         wants_events = on_event is not None or on_assistant_delta is not None
-        run = self._create(_spec(spec, fields), timeout, wants_events=wants_events)
-        try:
+        with self._create(_spec(spec, fields), timeout, wants_events=wants_events) as run:
             if wants_events:
                 for event in run:
                     if on_event is not None:
@@ -225,8 +227,6 @@ class MantyxClient:
                     if on_assistant_delta is not None and event.type == "assistant_delta":
                         on_assistant_delta(event.text)
             return run.result()
-        finally:
-            run.close() if run.is_done else run.abort()
 
     @spec_signature
     def run_plan(
@@ -311,6 +311,9 @@ class MantyxClient:
             raise MantyxConfigError(f"run_id: got {run_id!r}, must be the id of a run")
         if type(last_seq) is not int or last_seq < 0:
             raise MantyxConfigError(f"last_seq: got {last_seq!r}, must be a whole number, 0 or above")
+        from .reader import warn_if_threads_are_off
+
+        warn_if_threads_are_off(stacklevel=3)
         refs = read_tools(tuple(tools))
         return self._follow(
             run_id,
@@ -326,10 +329,15 @@ class MantyxClient:
     def cancel_run(self, run_id: str) -> None:
         """Ask the server to cancel a run (wire §9). One request; asking twice does no harm.
 
+        If this client follows the run, the run's handlers hear of it through their context.
+
         Raises:
             MantyxNotFoundError: There is no such run.
         """
         self._api.cancel_run(run_id)
+        for reader in self._readers():
+            if reader.run_id == run_id:
+                reader.calls.cancel()
 
     def get_run(self, run_id: str) -> RunSnapshot:
         """Return what the server knows of a run (http §3). One request.
@@ -441,6 +449,10 @@ class MantyxClient:
     # Making and following a run
 
     def _create(self, spec: RunSpec, timeout: float | None, *, wants_events: bool, is_owned: bool = False) -> Run:
+        from .reader import warn_if_threads_are_off
+        from .run_events import ABORT_TIMEOUT_S
+
+        warn_if_threads_are_off(stacklevel=4)
         deadline = _deadline(timeout)
         body = spec.to_wire("run")
         tag = _tag(body) if self._settings.recoverable_runs else None
@@ -454,15 +466,20 @@ class MantyxClient:
                 raise _ambiguous(error, None) from error
             run_id = self._find(tag, error)
             stream_url = self._api.stream_url(run_id)
-        return self._follow(
-            run_id,
-            stream_url,
-            spec.tools or () if spec.tools is not OMITTED else (),
-            deadline,
-            wants_events=wants_events,
-            is_owned=is_owned,
-            answer=answer,
-        )
+        try:
+            return self._follow(
+                run_id,
+                stream_url,
+                spec.tools or () if spec.tools is not OMITTED else (),
+                deadline,
+                wants_events=wants_events,
+                is_owned=is_owned,
+                answer=answer,
+            )
+        except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
+            with contextlib.suppress(MantyxError):
+                self._api.cancel_run(run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
+            raise
 
     def _follow(
         self,
@@ -499,7 +516,7 @@ class MantyxClient:
             request_id=request,
             rate_limit=limits,
         )
-        self._runs.add(reader)
+        self._runs[id(reader)] = reader
         run = Run(
             self._api,
             reader,
@@ -509,8 +526,16 @@ class MantyxClient:
             request_id=request,
             rate_limit=limits,
         )
-        reader.start()
+        try:
+            reader.start()
+        except BaseException:
+            reader.close(join=0.0)
+            raise
         return run
+
+    def _readers(self) -> list[RunReader]:
+        """The runs that are followed."""
+        return [reader for reader in (reference() for reference in self._runs.valuerefs()) if reader is not None]
 
     def _find(self, tag: str, lost: MantyxError) -> str:
         """Look for a run whose creation was not answered, by the tag in its metadata."""

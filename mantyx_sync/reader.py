@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import logging
+import os
 import sys
 import threading
 import time
@@ -37,7 +38,7 @@ from .transport.body import Body, Release
 from .transport.retry import Backoff, Reconnect
 from .transport.stream import EventStream, StreamLost
 
-__all__ = ["FollowSettings", "RunReader", "decode_or_keep"]
+__all__ = ["FollowSettings", "RunReader", "decode_or_keep", "warn_if_threads_are_off"]
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +89,7 @@ class RunReader:
         self.done = threading.Event()
         self.outcome: RunResult | BaseException | None = None
         self.is_closed = False
+        self._pid = os.getpid()
         self._api = api
         self._stream_url = stream_url
         self._settings = settings
@@ -117,20 +119,51 @@ class RunReader:
         return max(0, self._envelopes.last_seq)
 
     def start(self) -> None:
-        """Start the thread."""
-        _warn_if_threads_are_off()
-        _readers.add(self)
-        self._thread.start()
+        """Start the thread.
+
+        Raises:
+            MantyxError: There can be no more threads, or the interpreter is ending.
+        """
+        _readers[id(self)] = self
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise MantyxError(
+                f"run {self.run_id}: no thread can be started to follow it ({error})", code="no_thread"
+            ) from error
+
+    @property
+    def is_followed_here(self) -> bool:
+        """False in a child of the process that follows the run."""
+        return self._pid == os.getpid()
+
+    def check_process(self) -> None:
+        """Refuse to wait in a child of the process that follows the run: nothing ever arrives there.
+
+        Raises:
+            MantyxError: This is such a child.
+        """
+        if not self.is_followed_here and not self.done.is_set():
+            raise MantyxError(
+                f"run {self.run_id} is followed by the process that started it, not by its children; "
+                f"attach_run({self.run_id!r}) follows it here",
+                code="other_process",
+            )
 
     def close(self, join: float = JOIN_S) -> None:
-        """Free the thread, the socket and the places of its tools; the server is not told. Waits `join` seconds."""
+        """Free the thread, the socket and the places of its tools; the server is not told. Waits `join` seconds.
+
+        Does nothing in a child of the process that follows the run: shutting the socket would end it there.
+        """
+        if not self.is_followed_here:
+            return
         self.is_closed = True
         self._stopped.set()
         for stream in (self._stream, *self._others):
             stream.release()
         self.backlog.drop()
         self.calls.close()
-        if self._thread is not threading.current_thread() and self._thread.ident is not None:
+        if self._thread.ident not in (None, threading.get_ident()):
             self._thread.join(join)
 
     def also_release(self, stream: EventStream[Envelope]) -> None:
@@ -174,7 +207,7 @@ class RunReader:
             self.done.set()
             self.backlog.end()
             self.calls.close()
-            _readers.discard(self)
+            _readers.pop(id(self), None)
 
     def _follow(self) -> RunResult | None:
         try:
@@ -276,13 +309,14 @@ def decode_or_keep(envelope: Envelope) -> RunEvent:
         return RunEvent(envelope["seq"], envelope["type"], envelope["data"], envelope)
 
 
-_readers: weakref.WeakSet[RunReader] = weakref.WeakSet()
+# A dictionary, since unlike a WeakSet it can be listed while other threads add to it.
+_readers: weakref.WeakValueDictionary[int, RunReader] = weakref.WeakValueDictionary()
 
 
 @atexit.register
 def _close_readers() -> None:
     """Stop the threads before the interpreter takes their world away: one that logs then would abort the process."""
-    readers = list(_readers)
+    readers = [reader for reader in (reference() for reference in _readers.valuerefs()) if reader is not None]
     for reader in readers:
         reader.close(join=0)
     until = time.monotonic() + JOIN_S
@@ -293,7 +327,8 @@ def _close_readers() -> None:
 _has_warned = False
 
 
-def _warn_if_threads_are_off() -> None:
+def warn_if_threads_are_off(stacklevel: int) -> None:
+    """Warn, once, if this is uWSGI without threads: none would ever run."""
     global _has_warned
     uwsgi = sys.modules.get("uwsgi")
     options = getattr(uwsgi, "opt", None)
@@ -306,5 +341,5 @@ def _warn_if_threads_are_off() -> None:
             "uWSGI runs without threads, so MANTYX runs cannot be followed: set enable-threads = true "
             "(or --enable-threads)",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )

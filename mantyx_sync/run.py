@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Iterator, TypeVar
+from typing import Iterator, NoReturn, TypeVar
 
 from .api import WorkspaceAPI
 from .errors import MantyxError, MantyxTimeoutError, RateLimit
@@ -57,11 +58,17 @@ class Run:
         self._events = RunEvents(api, reader, deadlines, deadline)
         self._reading = threading.Lock()
         if is_owned:
-            weakref.finalize(self, reader.close, join=0).atexit = False
+            weakref.finalize(self, _let_go, reader).atexit = False
 
     def __repr__(self) -> str:
         state = "ended" if self.is_done else "closed" if self._reader.is_closed else "running"
         return f"<Run {self.run_id} {state}, last seq {self.last_seq}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Run cannot be pickled or copied: a thread of this process follows it. Pass its run_id on, and "
+            "attach_run(run_id) follows it there"
+        )
 
     @property
     def is_done(self) -> bool:
@@ -131,6 +138,7 @@ class Run:
             MantyxTimeoutError: `timeout` passed; the run was cancelled. `run_id` is on the error.
             MantyxNetworkError: The run could not be followed to its end.
         """
+        self._reader.check_process()
         deadline = self._earliest(timeout)
         self._reader.backlog.has_taker = False  # the reader need not wait for anybody now
         try:
@@ -158,12 +166,13 @@ class Run:
         """Ask the server to stop the run (wire §9). One request; blocks.
 
         The run then ends with a `cancelled` event, unless it ended otherwise before: `result()` tells. Asking twice
-        does no harm.
+        does no harm. Handlers at work hear of it through their context.
         """
         self._api.cancel_run(self.run_id)
+        self._reader.calls.cancel()
 
     def close(self) -> None:
-        """Free the thread, the socket and the places of the run's tools. The server is not told: there the run goes on.
+        """Free the thread, the socket and the places of the run's tools. The server is not told, the run goes on.
 
         Waits for the thread up to a second. May be called from any thread, and more than once.
         """
@@ -179,9 +188,9 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self.is_done or self._reader.is_closed:
+        if self.is_done:
             self.close()
-        else:
+        elif not self._reader.is_closed:
             self.abort()
 
     @contextlib.contextmanager
@@ -198,3 +207,20 @@ class Run:
         if deadline is None or (self._deadline is not None and self._deadline < deadline):
             return self._deadline
         return deadline
+
+
+def _let_go(reader: RunReader) -> None:
+    """Close the reader of a run that was dropped.
+
+    The garbage collector calls this, on any thread, inside any line of code, and so perhaps while that thread holds
+    a lock that closing needs. Starting a bare thread takes no lock; that one starts a proper one.
+    """
+    if not reader.done.is_set():
+        with contextlib.suppress(RuntimeError):  # no more threads: the interpreter is ending, and so is the reader
+            _thread.start_new_thread(_close_in_thread, (reader,))
+
+
+def _close_in_thread(reader: RunReader) -> None:
+    # Waits for nothing and ends by itself.
+    with contextlib.suppress(RuntimeError):
+        threading.Thread(target=reader.close, args=(0.0,), name="mantyx-close", daemon=True).start()

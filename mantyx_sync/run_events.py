@@ -20,12 +20,14 @@ __all__ = ["RunEvents", "abort", "timed_out"]
 
 log = logging.getLogger(__name__)
 
-ABORT_TIMEOUT_S = 0.7
-"""How long a run that is given up (Ctrl-C, a time-out) may keep its caller for telling the server."""
+ABORT_TIMEOUT_S = 0.4
+"""How long a run that is given up (Ctrl-C, a time-out) may keep its caller to connect, and again for the answer."""
 
 
 def abort(api: WorkspaceAPI, reader: RunReader) -> None:
     """Give a run up: ask the server to cancel it, wait for that less than a second, and free everything."""
+    if not reader.is_followed_here:
+        return
     if not reader.done.is_set():
         try:
             api.cancel_run(reader.run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
@@ -57,12 +59,18 @@ class RunEvents:
         self._batches: Iterator[list[Envelope]] | None = None
 
     def __iter__(self) -> Iterator[RunEvent]:
+        self._reader.check_process()
         if self._batches is None:
             self._batches = self._read_batches()
         try:
             while True:
                 yield from self._current
-                batch = next(self._batches, None)
+                try:
+                    batch = next(self._batches, None)
+                except BaseException as error:
+                    if not isinstance(error, MantyxError):  # Ctrl-C, or a signal handler that raises
+                        abort(self._api, self._reader)
+                    raise
                 if batch is None:
                     break
                 self._current = map(decode_or_keep, batch)
@@ -80,9 +88,6 @@ class RunEvents:
                 item = self._reader.backlog.take(self._deadline)
             except TimeoutError:
                 raise timed_out(self._api, self._reader) from None
-            except BaseException:  # Ctrl-C while waiting
-                abort(self._api, self._reader)
-                raise
             if item is None:
                 return
             if isinstance(item, Gap):

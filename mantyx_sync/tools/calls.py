@@ -77,6 +77,7 @@ class RunToolCalls:
         self._lock = threading.Lock()
         self._at_work: dict[str, _Work] = {}
         self._is_closed = False
+        self.is_cancelled = False
         self._take_back_settling: Callable[[], None] = lambda: None
 
     @property
@@ -103,6 +104,14 @@ class RunToolCalls:
         if self._ledger.is_holding:
             self._take_back_settling()
             self._take_back_settling = self._deadlines.add(time.monotonic() + SETTLE_S, self._settle)
+
+    def cancel(self) -> None:
+        """Tell handlers, and those of later calls, that the run is being cancelled. Answers are still posted."""
+        with self._lock:
+            self.is_cancelled = True
+            works = list(self._at_work.values())
+        for work in works:
+            work.cancel()
 
     def close(self) -> None:
         """The run is over or given up: tell handlers to stop, wait for none, answer nothing any more."""
@@ -154,7 +163,6 @@ class RunToolCalls:
             run_id=call.agent_run_id or self._run_id,
             tool_use_id=call.tool_use_id,
             name=call.name,
-            cancelled=threading.Event(),
             deadline=None if timeout is None else time.monotonic() + timeout,
         )
 
@@ -199,10 +207,13 @@ class _Work:
                 context, self._run, limiter=answerer.limiter, limit=answerer.max_concurrency
             )
 
-    def abandon(self) -> None:
-        self._is_abandoned = True
+    def cancel(self) -> None:
         if self._context is not None:
             self._context.cancelled.set()
+
+    def abandon(self) -> None:
+        self._is_abandoned = True
+        self.cancel()
         if self._place is not None:
             self._place.give_up()
 
@@ -213,6 +224,8 @@ class _Work:
         self._context = context = self._calls.context_for(self._call, answerer.timeout)
         if self._is_abandoned:  # looked at behind the line above: who abandons sets this, then tells the context
             return
+        if self._calls.is_cancelled:
+            context.cancelled.set()
         take_back: Callable[[], None] | None = None
         if context.deadline is not None:
             take_back = self._calls.watch(context.deadline, lambda: self._time_out(answerer.timeout or 0.0))
@@ -257,7 +270,8 @@ def _handle(answerer: Answerer, call: LocalToolCall, context: ToolContext, where
         return body
     except ToolError as error:
         log.info("%s: %s", where, type(error).__name__)
-        return {"error": _cut(str(error)) or f"{call.name} failed"}
+        text = str(error)
+        return {"error": _cut(text) if text.strip() else f"{call.name} failed"}
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         log.warning("%s: the handler raised %s; the process goes on", where, type(error).__name__)
         return {"error": f"{call.name} failed"}
