@@ -56,7 +56,7 @@ ALLOWED_UPWARDS = {
     ("toolspec", "tools.function"): "a spec wraps plain functions when it is built, inside a function",
 }
 # A wing's own modules, and of the package only these.
-LOCAL_MAY_IMPORT = {"limits", "local"}
+LOCAL_MAY_IMPORT = {"limits", "local", "schema"}
 
 STANDARD_BUT_ACTIVE = {"socket", "ssl", "selectors", "subprocess", "http", "urllib.request", "queue", "asyncio"}
 
@@ -178,7 +178,7 @@ def test_nothing_optional_is_imported_outside_functions() -> None:
     assert not wrong
 
 
-def test_the_floors_know_no_wing_and_the_embedded_server_knows_only_the_limits() -> None:
+def test_the_floors_know_no_wing_and_the_embedded_server_knows_only_limits_and_schemas() -> None:
     of_floors = {f.target.partition(".")[0] for f in IMPORTS if f.is_ours and floor_of(f.module) not in WINGS}
     assert not of_floors & WINGS
     of_local = {f.target.partition(".")[0] for f in IMPORTS if f.is_ours and floor_of(f.module) == "local"}
@@ -313,7 +313,7 @@ def test_making_a_client_and_a_tool_starts_no_thread_and_opens_no_socket() -> No
 def test_the_embedded_server_is_imported_without_the_client_or_requests() -> None:
     found = probe("import mantyx_sync.local")
     loaded = {str(name) for name in found["modules"]}  # type: ignore[attr-defined]
-    assert not {"requests", "urllib3", "jsonschema", "mantyx_sync.client", "mantyx_sync.errors"} & loaded
+    assert not {"requests", "urllib3", "jsonschema", "mantyx_sync.client"} & loaded
     assert (found["opened"], found["started"], found["threads"]) == ([], [], 1)
 
 

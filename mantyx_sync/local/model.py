@@ -157,9 +157,11 @@ class Model(Protocol):
     @property
     def model_id(self) -> str:
         """The catalog id, such as `local:rule`: provider, colon, the provider's own name."""
+        ...
 
     def complete(self, request: ModelRequest) -> Iterable[ModelPart]:
         """Play one turn. Raises `ModelFailure` to fail the run."""
+        ...
 
 
 # --------------------------------------------------------------------- script
