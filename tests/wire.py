@@ -25,6 +25,12 @@ import time
 import zlib
 from typing import Any, Callable, NamedTuple
 
+from mantyx_sync.errors import api_error
+from mantyx_sync.transport.auth import BearerAuth
+from mantyx_sync.transport.http import HttpTransport
+from mantyx_sync.transport.retry import Backoff, RetryPolicy
+from mantyx_sync.transport.url import BaseURL
+
 __all__ = [
     "Gone",
     "Peer",
@@ -39,6 +45,7 @@ __all__ = [
     "refuse",
     "silent_port",
     "stream_head",
+    "transport",
     "unused_port",
     "wait_until",
 ]
@@ -117,6 +124,10 @@ class Peer:
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._socket.close()
 
+    def read_some(self) -> bytes:
+        """Read whatever comes first, if it is no HTTP."""
+        return self._receive()
+
     def read_until(self, mark: bytes) -> bytes:
         """Return what comes before `mark`, and drop the mark."""
         while mark not in self._unread:
@@ -172,6 +183,12 @@ class WireServer:
         self.close()
         if self._failures and kind is None:
             raise self._failures[0]
+
+    @property
+    def open_connections(self) -> int:
+        """How many connections are open right now."""
+        with self._lock:
+            return len(self._sockets)
 
     def close(self) -> None:
         """Drop every connection and join all threads."""
@@ -282,6 +299,16 @@ def refuse(status: int, body: bytes = b"", **headers: object) -> Script:
         peer.send(head(status, content_length=len(body), connection="close", **headers), body)
 
     return script
+
+
+def transport(url: str, *, retries: int = 2, **settings: Any) -> HttpTransport:
+    """Return a transport to `url` that retries quickly, with the credential `tok_MARKER`."""
+    settings.setdefault("auth", BearerAuth("tok_MARKER"))
+    settings.setdefault("make_error", api_error)
+    settings.setdefault("timeout", 10.0)
+    settings.setdefault("retry", RetryPolicy(max_retries=retries, backoff=Backoff(base=0.01)))
+    settings.setdefault("headers", {})
+    return HttpTransport(BaseURL(url), **settings)
 
 
 def unused_port() -> int:

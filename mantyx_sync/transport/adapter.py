@@ -15,7 +15,7 @@ __all__ = ["Adapter", "announce_to", "make_releasable"]
 
 KEEPALIVE_IDLE_S = 45
 MAX_CORKED_BYTES = 64 * 1024
-POOL_SIZE = 64
+POOL_SIZE = 256
 """Idle connections kept per host. More are opened as needed: a pool that blocks would deadlock streams and posts."""
 
 _opening = threading.local()
@@ -87,7 +87,7 @@ def make_releasable(manager: Any) -> None:
         manager.pool_classes_by_scheme = {scheme: _releasable(pool) for scheme, pool in classes.items()}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _releasable(pool: Any) -> Any:
     connection = pool.ConnectionCls
     if issubclass(connection, _Releasable):

@@ -11,14 +11,17 @@ import contextlib
 import socket
 import threading
 import zlib
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Callable
+
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from .chunked import BadChunk, ChunkedDecoder
 
 if TYPE_CHECKING:
     from .route import Received
 
-__all__ = ["Body", "BodyBroken", "BodyIdle", "Release"]
+__all__ = ["Body", "BodyBroken", "BodyIdle", "Release", "socket_of"]
 
 READ_BYTES = 64 * 1024
 
@@ -51,9 +54,12 @@ class Release:
         _shut(sock if sock is not None else getattr(connection, "sock", None))
 
     def watch_connection(self, connection: Any) -> None:
-        """Note the `http.client` connection that is about to send the request."""
+        """Note the `http.client` connection that is about to send the request, or has just been opened for it."""
         with self._lock:
             self._connection = connection
+            called = self.called
+        if called:
+            _shut(getattr(connection, "sock", None))
 
     def watch_socket(self, sock: Any) -> None:
         """Note the socket that the body arrives on."""
@@ -84,7 +90,10 @@ class Body:
     def __init__(self, received: Received, release: Release) -> None:
         self._received = received
         self._release = release
-        self._read, encoded = _source(received, release)
+        sock = socket_of(received.raw)
+        release.watch_socket(sock)
+        self._idle_timeout = sock.gettimeout() if sock is not None else None
+        self._read, encoded = _source(received.raw)
         encoding = received.headers.get("Content-Encoding", "").strip().lower() if encoded else ""
         self._inflate: _Inflate | None = None
         if encoding in ("gzip", "x-gzip", "deflate"):
@@ -103,10 +112,12 @@ class Body:
         while True:
             try:
                 data = self._read()
-            except socket.timeout as error:
-                raise BodyIdle(str(error)) from error
-            except (OSError, ValueError, BadChunk) as error:
-                raise BodyBroken(str(error) or type(error).__name__) from error
+            except (socket.timeout, ReadTimeoutError) as error:
+                limit = "the time-out" if self._idle_timeout is None else f"{self._idle_timeout:g} s"
+                raise BodyIdle(f"no byte arrived for {limit}") from error
+            except (OSError, ValueError, BadChunk, BodyBroken, HTTPError, HTTPException) as error:
+                why = "the stream was released" if self._release.called else str(error) or type(error).__name__
+                raise BodyBroken(why) from error
             if self._release.called:
                 raise BodyBroken("the stream was released")
             if self._inflate is None or not data:
@@ -157,15 +168,17 @@ def _window_bits(head: bytes) -> int:
     return zlib.MAX_WBITS if has_zlib_header else -zlib.MAX_WBITS
 
 
-def _source(received: Received, release: Release) -> tuple[Callable[[], bytes], bool]:
+def socket_of(raw: Any) -> Any:
+    """Return the socket that a urllib3 response is read from, or `None`."""
+    return getattr(getattr(getattr(getattr(raw, "_fp", None), "fp", None), "raw", None), "_sock", None)
+
+
+def _source(raw: Any) -> tuple[Callable[[], bytes], bool]:
     """Return what reads the next bytes, and whether they still carry the content coding."""
-    raw = received.raw
     answer: Any = getattr(raw, "_fp", None)
     file: Any = getattr(answer, "fp", None)
-    sock = getattr(getattr(file, "raw", None), "_sock", None)
     if not (hasattr(file, "read1") and hasattr(answer, "chunked") and hasattr(answer, "length")):
         return _library_source(raw), False
-    release.watch_socket(sock)
     read1: Callable[[int], bytes] = file.read1
     if answer.chunked:
         return _chunked_source(read1), True

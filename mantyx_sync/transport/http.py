@@ -11,6 +11,7 @@ import json
 import logging
 import random
 import socket
+import ssl
 import threading
 import time
 from typing import Any, Callable, Mapping, NamedTuple, Tuple, Union
@@ -21,8 +22,9 @@ from requests.auth import AuthBase
 from requests.hooks import default_hooks
 from requests.structures import CaseInsensitiveDict
 from urllib3.exceptions import (
+    ClosedPoolError,
     ConnectTimeoutError,
-    MaxRetryError,
+    EmptyPoolError,
     NewConnectionError,
     ProxyError,
     ReadTimeoutError,
@@ -31,9 +33,9 @@ from urllib3.exceptions import (
 
 from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
 from .adapter import announce_to
-from .body import Body, Release
+from .body import Body, BodyBroken, Release, socket_of
 from .retry import Failure, Repeat, RetryPolicy, parse_retry_after
-from .route import LIBRARY_ERRORS, Received, Route
+from .route import LIBRARY_ERRORS, HookRaised, Received, Route
 from .sessions import Sessions
 from .url import BaseURL, Query
 
@@ -73,6 +75,9 @@ class Answer(NamedTuple):
             raise MantyxProtocolError(
                 f"{self.path}: the server answered {self.status} with a body that is not JSON ({kind})"
             ) from error
+
+    def __repr__(self) -> str:
+        return f"Answer({self.status}, {self.path!r}, {len(self.body)} bytes)"  # the body may be a new token
 
 
 class HttpTransport:
@@ -127,7 +132,8 @@ class HttpTransport:
             body: Sent as JSON; `bytes` are sent as they are, as JSON too.
             repeat: Whether the request may arrive twice; by default a GET may, anything else must not.
             timeout: Seconds for each exchange instead of the transport's own.
-            deadline: On the monotonic clock; bounds all tries together.
+            deadline: On the monotonic clock. No try begins after it and no wait for bytes lasts beyond it, as seen
+                at the beginning of a try; bytes that trickle in can keep an answer coming for longer.
             stop: Ends the wait between two tries when set.
 
         Raises:
@@ -147,6 +153,8 @@ class HttpTransport:
             except _Failed as failed:
                 delay = self.retry.after_failure(failed.failure, repeat, attempt, random.random())
                 error = failed.error
+                if self._sessions.route().retries_itself:
+                    delay = None
             if delay is None or (deadline is not None and time.monotonic() + delay >= deadline):
                 raise error from error.__cause__
             log.info("%s %s: %s; next try in %.2f s", method, path, type(error).__name__, delay)
@@ -172,32 +180,32 @@ class HttpTransport:
         Raises:
             MantyxAPIError, MantyxNetworkError, MantyxTimeoutError: As `request`; `status` and `retry_after` are on
                 the error.
-            MantyxProtocolError: 200 with another content type, or a redirect.
+            MantyxProtocolError: 200 with another content type or a coding we did not ask for, a redirect, or a
+                `url` of another origin. `status` is on the error.
         """
+        if not self.base.has_origin_of(url):
+            raise MantyxProtocolError(f"the stream is at another origin ({_site(url)}), where no credential is sent")
         path = url[len(self.base.site) :].partition("?")[0]
         wanted = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
         wanted.update(headers)
         try:
             with announce_to(release):
                 received = self._send("GET", url, path, None, (connect_timeout, idle_timeout), wanted)
+            release.watch_socket(socket_of(received.raw))
             self._check("GET", path, received)
+            _check_type(path, received)
+            body = Body(received, release)
         except _Refused as refused:
-            raise refused.error from None
+            error = refused.error
         except _Failed as failed:
-            raise failed.error from failed.error.__cause__
-        kind = received.headers.get("Content-Type", "")
-        media_type = kind.partition(";")[0].strip().lower()
-        if received.status == 204 or media_type != "text/event-stream":
-            broke_off = "text/event-stream".startswith(media_type) and _broke_off(received)
-            received.close()
-            if broke_off:
-                raise MantyxNetworkError(f"GET {path}: the connection broke in the headers of the answer")
-            raise MantyxProtocolError(
-                f"{path}: the server answered {received.status} with content type {kind or 'none'!r}, "
-                "not with an event stream"
-            )
-        log.debug("GET %s: stream opened", path)
-        return Body(received, release)
+            error = failed.error
+        except BodyBroken as broken:
+            error = MantyxProtocolError(f"{path}: {broken}")
+        else:
+            log.debug("GET %s: stream opened", path)
+            return body
+        release.forget()  # the connection may serve others now
+        raise error from error.__cause__
 
     def _limit(self, timeout: Timeout | None, deadline: float | None, path: str) -> tuple[float, float]:
         chosen = self.timeout if timeout is None else timeout
@@ -220,7 +228,10 @@ class HttpTransport:
         self._check(method, path, received)
         try:
             body = received.read()
+            if method != "HEAD" and received.status != 204:
+                received.check_complete(body)
         except LIBRARY_ERRORS as error:
+            received.close()
             raise _failed(error, method, path) from None
         log.debug("%s %s: %d in %.0f ms", method, path, received.status, (time.monotonic() - started) * 1e3)
         return Answer(received.status, received.headers, body, path)
@@ -238,8 +249,11 @@ class HttpTransport:
         request = self._prepare(method, url, data, headers, route)
         try:
             return route.send(request, timeout)
+        except HookRaised as raised:
+            theirs = raised.error
         except LIBRARY_ERRORS as error:
             raise _failed(error, method, path) from None
+        raise theirs
 
     def _prepare(
         self, method: str, url: str, data: bytes | None, headers: Mapping[str, str], route: Route
@@ -265,18 +279,16 @@ class HttpTransport:
             return
         body = b""
         with contextlib.suppress(Exception):  # the status is what counts; a broken body of an error adds nothing
-            body = received.raw.read(_MAX_ERROR_BODY_BYTES, decode_content=True) or b""
+            body = received.read_start(_MAX_ERROR_BODY_BYTES)
         received.close()  # a body that was read to its end has given its connection back already
         if status < 400:
             target = received.headers.get("Location", "")
-            raise _Refused(
-                status,
-                None,
-                MantyxProtocolError(
-                    f"{method} {path}: the server redirects ({status}) to {_site(target)!r}; redirects are not "
-                    "followed, so that no credential leaves its origin. Set base_url to the final address."
-                ),
+            redirect = MantyxProtocolError(
+                f"{method} {path}: the server redirects ({status}) to {_site(target)!r}; redirects are not "
+                "followed, so that no credential leaves its origin. Set base_url to the final address."
             )
+            redirect.status = status
+            raise _Refused(status, None, redirect)
         retry_after = parse_retry_after(received.headers.get("Retry-After"), time.time())
         log.debug("%s %s: %d", method, path, status)
         error = self._make_error(status, received.headers, body, method=method, path=path, retry_after=retry_after)
@@ -304,69 +316,91 @@ def encode_json(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
-def _broke_off(received: Received) -> bool:
-    """Tell whether an answer ended in its headers: http.client takes what arrived of them for all there are."""
-    if received.status == 204 or received.headers.get("Content-Length", "").strip() == "0":
-        return False
-    try:
-        return not received.raw.read(1)
-    except LIBRARY_ERRORS:
-        return True
+def _check_type(path: str, received: Received) -> None:
+    """Refuse an answer that is not an event stream."""
+    status, kind = received.status, received.headers.get("Content-Type", "")
+    media_type = kind.partition(";")[0].strip().lower()
+    if status != 204:
+        if media_type == "text/event-stream":
+            return
+        if "text/event-stream".startswith(media_type):  # a head that broke off in this line or before it?
+            try:
+                received.check_complete(received.read_start(1))
+            except LIBRARY_ERRORS as error:
+                raise _failed(error, "GET", path) from None
+    received.close()
+    refusal = MantyxProtocolError(
+        f"{path}: the server answered {status} with content type {kind or 'none'!r}, not with an event stream"
+    )
+    refusal.status = status
+    raise _Refused(status, None, refusal)
 
 
 def _site(url: str) -> str:
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname or ''}" if parts.scheme else parts.path
+    try:
+        parts = urlsplit(url)
+        shown = f"{parts.scheme}://{parts.hostname or ''}" if parts.scheme else parts.path
+    except ValueError:
+        shown = "a broken URL"
+    return shown[:200]
 
 
 def _failed(error: Exception, method: str, path: str) -> _Failed:
     """Put a library error in our words. Its text may hold the whole URL, so only its kind is told."""
-    failure = _failure(error)
-    call = f"{method} {path}"
+    chain = _chain(error)
+    for link in chain:  # the frames of the libraries hold the request with its credential, as wire bytes too
+        link.__traceback__ = None
+    failure, name, call = _failure(chain), type(chain[-1]).__name__, f"{method} {path}"
     if failure is Failure.TIMED_OUT:
         return _Failed(failure, MantyxTimeoutError(f"{call}: the server did not answer in time", cause=error))
     if failure is Failure.UNSENT:
-        text = f"{call}: no connection could be opened ({_cause_name(error)}); the request was not sent"
+        text = f"{call}: no connection could be opened ({name}); the request was not sent"
         return _Failed(failure, MantyxNetworkError(text, cause=error, sent=False))
     if failure is Failure.REFUSED:
-        text = f"{call}: the request cannot be sent ({_cause_name(error)})"
-        return _Failed(failure, MantyxNetworkError(text, cause=error, sent=False))
-    text = f"{call}: the connection broke before the answer was complete ({_cause_name(error)})"
+        # The text of such an error may quote a header; its name has to do.
+        cause = None if isinstance(error, ValueError) else error
+        text = f"{call}: the request cannot be sent ({name})"
+        return _Failed(failure, MantyxNetworkError(text, cause=cause, sent=False))
+    text = f"{call}: the connection broke before the answer was complete ({name})"
     return _Failed(failure, MantyxNetworkError(text, cause=error))
 
 
-def _failure(error: Exception) -> Failure:
-    """Sort an error of requests or urllib3; requests wraps urllib3's in its arguments."""
-    inner = error.args[0] if error.args else None
-    reason = inner.reason if isinstance(inner, MaxRetryError) else inner
-    causes = (error, reason)
-    if any(isinstance(cause, (requests.exceptions.SSLError, SSLError)) for cause in causes):
-        return Failure.REFUSED if "CERTIFICATE" in str(error).upper() else Failure.LOST
-    if any(isinstance(cause, _UNSENT) for cause in causes):
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and those it wraps, the outermost first.
+
+    The context of an error may be one that the caller was handling when it called us. Only urllib3's own errors have
+    their cause there.
+    """
+    chain = [error]
+    while len(chain) < 10:
+        last = chain[-1]
+        wrapped = [getattr(last, "reason", None), getattr(last, "original_error", None), *last.args, last.__cause__]
+        if type(last).__module__.startswith("urllib3."):
+            wrapped.append(last.__context__)
+        following = [link for link in wrapped if isinstance(link, BaseException) and link not in chain]
+        if not following:
+            break
+        chain.append(following[0])
+    return chain
+
+
+def _failure(chain: list[BaseException]) -> Failure:
+    """Sort an error of requests or urllib3 by what it wraps."""
+
+    def has(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(link, kinds) for link in chain)
+
+    if has(requests.exceptions.SSLError, SSLError, ssl.SSLError):
+        is_distrust = has(ssl.SSLCertVerificationError) or "CERTIFICATE" in str(chain[-1]).upper()
+        return Failure.REFUSED if is_distrust else Failure.LOST
+    if has(requests.ConnectTimeout, NewConnectionError, ConnectTimeoutError, ClosedPoolError, EmptyPoolError):
         return Failure.UNSENT
-    if any(isinstance(cause, _TIMED_OUT) for cause in causes):
+    # urllib3 1.26 gives any error behind a proxy this name, also one that came after the request was sent.
+    if has(requests.exceptions.ProxyError, ProxyError) and "unnel connection failed" in str(chain[-1]):
+        return Failure.UNSENT
+    if has(requests.ReadTimeout, ReadTimeoutError, socket.timeout):
         return Failure.TIMED_OUT
-    if isinstance(error, ValueError):  # requests' InvalidURL, InvalidHeader, InvalidSchema and their kin
+    # requests' InvalidURL, InvalidHeader, InvalidSchema and their kin; the retries of the caller's adapter gave up.
+    if isinstance(chain[0], (ValueError, requests.exceptions.RetryError)):
         return Failure.REFUSED
     return Failure.LOST
-
-
-_UNSENT = (
-    requests.ConnectTimeout,
-    requests.exceptions.ProxyError,
-    ProxyError,
-    NewConnectionError,
-    ConnectTimeoutError,
-)
-_TIMED_OUT = (requests.ReadTimeout, ReadTimeoutError, socket.timeout)
-
-
-def _cause_name(error: BaseException) -> str:
-    """Name the innermost cause: "ConnectionRefusedError" tells more than requests' "ConnectionError"."""
-    inner = error.args[0] if error.args else None
-    if isinstance(inner, MaxRetryError) and inner.reason is not None:
-        inner = inner.reason
-    cause = inner if isinstance(inner, BaseException) else error
-    while cause.__cause__ is not None or cause.__context__ is not None:
-        cause = cause.__cause__ or cause.__context__ or cause
-    return type(cause).__name__

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import threading
 from collections import OrderedDict
 from typing import Any
 
 import requests
+from requests.adapters import BaseAdapter, HTTPAdapter
 from requests.utils import get_environ_proxies
 
 from ..errors import MantyxConfigError
-from .adapter import Adapter
+from .adapter import Adapter, make_releasable
 from .route import Route
 
 __all__ = ["Sessions"]
@@ -39,15 +39,7 @@ class Sessions:
         route = self._route
         if route is not None and self._pid == os.getpid():
             return route
-        if self._pid != os.getpid():
-            # The parent's sockets are shared with this process: leave them alone, closing would disturb the parent.
-            # The lock may have been held by a thread that does not exist here.
-            self._lock = threading.Lock()
-            self._route = None
-            if self._given is not None:
-                self._given = _without_connections(self._given)
-            self._session = None
-            self._pid = os.getpid()
+        self._leave_parent()
         with self._lock:
             if self._route is None:
                 self._session = self._given if self._given is not None else _new_session()
@@ -56,10 +48,26 @@ class Sessions:
 
     def close(self) -> None:
         """Close idle connections, unless the session is the caller's own."""
+        self._leave_parent()
         with self._lock:
-            session, self._session, self._route = self._session, None, None
-        if session is not None and session is not self._given and self._pid == os.getpid():
+            session, self._session = self._session, None
+            route, self._route = self._route, None
+        if session is not None and session is not self._given:
             session.close()
+            if route is not None:
+                route.close()
+
+    def _leave_parent(self) -> None:
+        """After a fork: drop what belongs to the parent."""
+        if self._pid == os.getpid():
+            return
+        # The parent's sockets are shared with this process: leave them alone, closing would disturb the parent.
+        # The lock may have been held by a thread that does not exist here.
+        self._lock = threading.Lock()
+        self._route = self._session = None
+        if self._given is not None:
+            self._given = _without_connections(self._given)
+        self._pid = os.getpid()
 
 
 def _new_session() -> requests.Session:
@@ -72,8 +80,24 @@ def _new_session() -> requests.Session:
 
 
 def _without_connections(session: requests.Session) -> requests.Session:
-    clone = copy.copy(session)
-    clone.adapters = OrderedDict((prefix, copy.copy(adapter)) for prefix, adapter in session.adapters.items())
+    clone: requests.Session = _shallow_copy(session)
+    clone.adapters = OrderedDict((prefix, _unconnected(adapter)) for prefix, adapter in session.adapters.items())
+    return clone
+
+
+def _unconnected(adapter: BaseAdapter) -> BaseAdapter:
+    if not isinstance(adapter, HTTPAdapter):
+        return adapter
+    clone: Any = _shallow_copy(adapter)
+    clone.proxy_manager = {}
+    clone.init_poolmanager(clone._pool_connections, clone._pool_maxsize, block=clone._pool_block)
+    return clone  # type: ignore[no-any-return]
+
+
+def _shallow_copy(value: Any) -> Any:
+    # Not copy.copy: requests' classes would leave out the attributes that a subclass of the caller's added.
+    clone = object.__new__(type(value))
+    clone.__dict__.update(value.__dict__)
     return clone
 
 
@@ -84,18 +108,23 @@ def _merge(session: requests.Session, url: str) -> Route:
         proxies.update(get_environ_proxies(url, no_proxy=session.proxies.get("no_proxy")))
         # requests lets the environment overrule a CA file set on the session; what was said explicitly wins here.
         if verify is True or verify is None:
-            verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
-            _check_verify(verify)
+            name = next((name for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE") if os.environ.get(name)), None)
+            verify = os.environ[name] if name else True
+            if name and url.lower().startswith("https:"):
+                _check_verify(verify, name)
     proxies.update(session.proxies)
+    adapter = session.get_adapter(url)
+    make_releasable(getattr(adapter, "poolmanager", None))
+    headers: Any = session.headers.items()  # bytes are fine as values, and None leaves a header out
     return Route(
         url,
-        adapter=session.get_adapter(url),
+        adapter=adapter,
         settings={"proxies": proxies, "verify": verify, "cert": session.cert},
-        headers={name: value for name, value in session.headers.items() if isinstance(value, str)},
-        response_hooks=list(session.hooks.get("response", [])),
+        headers={name: value for name, value in headers if value is not None},
+        response_hooks=session.hooks if session.hooks.get("response") else {},
     )
 
 
-def _check_verify(verify: object) -> None:
+def _check_verify(verify: object, field: str = "session.verify") -> None:
     if isinstance(verify, (str, os.PathLike)) and not os.path.exists(verify):
-        raise MantyxConfigError(f"session.verify: no CA file or folder at {os.fspath(verify)!r}")
+        raise MantyxConfigError(f"{field}: no CA file or folder at {os.fspath(verify)!r}")
