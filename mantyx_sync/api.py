@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 CONNECT_TIMEOUT_S = 10.0
 # The platform gives a call up after five minutes; a little longer, then, is as long as an answer can be of use.
 _DELIVERY_LIMIT_S = LOCAL_TOOL_TIMEOUT_S + 60.0
+_MAX_PAUSE_S = 60.0
 
 
 class WorkspaceAPI:
@@ -134,6 +135,9 @@ class WorkspaceAPI:
                 return Delivery.UNWANTED
             except (MantyxNetworkError, MantyxTimeoutError, MantyxServerError, MantyxRateLimitError) as error:
                 delay = self._backoff.delay(attempt + 1, 1.0)
+                asked = getattr(error, "retry_after", None)
+                if asked is not None:
+                    delay = max(delay, min(asked, _MAX_PAUSE_S))
                 if time.monotonic() + delay > give_up_at or stop.is_set():
                     return Delivery.LOST
                 log.info("run %s: a tool result did not arrive (%s); trying on", run_id, type(error).__name__)

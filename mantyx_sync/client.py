@@ -5,23 +5,21 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import uuid
 import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, Mapping, NoReturn, Sequence
 
 from . import logs
 from .errors import (
+    MantyxAPIError,
     MantyxConfigError,
     MantyxError,
-    MantyxNetworkError,
-    MantyxTimeoutError,
     api_error,
     rate_limit,
     request_id,
 )
 from .events import RunEvent
-from .limits import MAX_FEEDBACK_CHARS, MAX_METADATA_ENTRIES, MAX_PAGE_SIZE
+from .limits import MAX_FEEDBACK_CHARS, MAX_PAGE_SIZE
 from .models import ModelCatalog
 from .results import RunFeedback, RunPage, RunResult, RunSnapshot
 from .settings import ClientSettings, read_credentials
@@ -38,10 +36,6 @@ if TYPE_CHECKING:
     from .transport.http import Answer
 
 __all__ = ["MantyxClient"]
-
-RECOVERY_KEY = "mantyx_sync.run"
-_RECOVERY_TRIES = 4
-_RECOVERY_PAUSE_S = 0.5
 
 
 class MantyxClient:
@@ -307,14 +301,13 @@ class MantyxClient:
         Raises:
             MantyxConfigError: An argument is not allowed.
         """
-        if not isinstance(run_id, str) or not run_id:
-            raise MantyxConfigError(f"run_id: got {run_id!r}, must be the id of a run")
+        _check_run_id(run_id)
         if type(last_seq) is not int or last_seq < 0:
             raise MantyxConfigError(f"last_seq: got {last_seq!r}, must be a whole number, 0 or above")
         from .reader import warn_if_threads_are_off
 
         warn_if_threads_are_off(stacklevel=3)
-        refs = read_tools(tuple(tools))
+        refs = read_tools(tools)
         return self._follow(
             run_id,
             self._api.stream_url(run_id),
@@ -334,6 +327,7 @@ class MantyxClient:
         Raises:
             MantyxNotFoundError: There is no such run.
         """
+        _check_run_id(run_id)
         self._api.cancel_run(run_id)
         for reader in self._readers():
             if reader.run_id == run_id:
@@ -345,6 +339,7 @@ class MantyxClient:
         Raises:
             MantyxNotFoundError: There is no such run.
         """
+        _check_run_id(run_id)
         return self._api.get_run(run_id)
 
     def list_runs(
@@ -411,8 +406,12 @@ class MantyxClient:
         from .transport.retry import Repeat
         from .transport.url import segment
 
+        _check_run_id(run_id)
         if verdict not in ("UP", "DOWN"):
             raise MantyxConfigError(f"verdict: got {verdict!r}, must be 'UP' or 'DOWN'")
+        for name, text in (("explanation", explanation), ("content_snapshot", content_snapshot)):
+            if text is not None and not isinstance(text, str):
+                raise MantyxConfigError(f"{name}: got a {type(text).__name__}, must be a text")
         if explanation is not None and len(explanation) > MAX_FEEDBACK_CHARS:
             raise MantyxConfigError(
                 f"explanation: got {len(explanation)} characters, at most {MAX_FEEDBACK_CHARS} are allowed"
@@ -450,21 +449,24 @@ class MantyxClient:
 
     def _create(self, spec: RunSpec, timeout: float | None, *, wants_events: bool, is_owned: bool = False) -> Run:
         from .reader import warn_if_threads_are_off
+        from .recovery import ambiguous, find_run, may_exist, tag_run
         from .run_events import ABORT_TIMEOUT_S
 
         warn_if_threads_are_off(stacklevel=4)
         deadline = _deadline(timeout)
         body = spec.to_wire("run")
-        tag = _tag(body) if self._settings.recoverable_runs else None
+        tag = tag_run(body) if self._settings.recoverable_runs else None
         answer: Answer | None = None
         try:
             run_id, stream_url, answer = self._api.create_run("/agent-runs", body, deadline)
-        except (MantyxNetworkError, MantyxTimeoutError) as error:
-            if getattr(error, "sent", None) is False:
+        except MantyxError as error:
+            if not may_exist(error):
                 raise
             if tag is None:
-                raise _ambiguous(error, None) from error
-            run_id = self._find(tag, error)
+                if isinstance(error, MantyxAPIError):
+                    raise
+                raise ambiguous(error, None) from error
+            run_id = find_run(self._api, tag, error, deadline)
             stream_url = self._api.stream_url(run_id)
         try:
             return self._follow(
@@ -537,19 +539,6 @@ class MantyxClient:
         """The runs that are followed."""
         return [reader for reader in (reference() for reference in self._runs.valuerefs()) if reader is not None]
 
-    def _find(self, tag: str, lost: MantyxError) -> str:
-        """Look for a run whose creation was not answered, by the tag in its metadata."""
-        for attempt in range(_RECOVERY_TRIES):
-            if attempt:
-                threading.Event().wait(_RECOVERY_PAUSE_S * attempt)
-            try:
-                page = self.list_runs(metadata={RECOVERY_KEY: tag}, limit=1)
-            except MantyxError:
-                continue
-            if page.items:
-                return page.items[0].id
-        raise _ambiguous(lost, tag) from lost
-
 
 def _spec(spec: RunSpec | None, fields: Mapping[str, Any]) -> RunSpec:
     if spec is None:
@@ -566,28 +555,9 @@ def _deadline(timeout: float | None) -> float | None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
         raise MantyxConfigError(f"timeout: got {timeout!r}, must be a number of seconds above 0")
-    return time.monotonic() + timeout
+    return None if timeout > threading.TIMEOUT_MAX else time.monotonic() + timeout  # no lock waits that long
 
 
-def _tag(body: dict[str, Any]) -> str:
-    tag = uuid.uuid4().hex
-    metadata = body.get("metadata", {})
-    if len(metadata) >= MAX_METADATA_ENTRIES:
-        raise MantyxConfigError(
-            f"metadata: got {len(metadata)} entries; with recoverable_runs at most {MAX_METADATA_ENTRIES - 1} are "
-            "allowed, since one is added"
-        )
-    body["metadata"] = {**metadata, RECOVERY_KEY: tag}
-    return tag
-
-
-def _ambiguous(error: MantyxError, tag: str | None) -> MantyxError:
-    advice = (
-        f"look for it with list_runs(metadata={{{RECOVERY_KEY!r}: {tag!r}}})"
-        if tag is not None
-        else "look for it with list_runs(), or make the client with recoverable_runs=True"
-    )
-    text = f"{error}. Whether the run was created is not known, so it was not tried again: {advice}."
-    if isinstance(error, MantyxTimeoutError):
-        return MantyxTimeoutError(text, cause=error)
-    return MantyxNetworkError(text, cause=error)
+def _check_run_id(run_id: object) -> None:
+    if not isinstance(run_id, str) or not run_id:
+        raise MantyxConfigError(f"run_id: got {run_id!r}, must be the id of a run")

@@ -22,14 +22,17 @@ from .backlog import Backlog
 from .envelopes import EnvelopeReader
 from .errors import (
     MantyxAPIError,
+    MantyxAuthError,
     MantyxError,
+    MantyxForbiddenError,
     MantyxNetworkError,
+    MantyxNotFoundError,
     MantyxProtocolError,
     MantyxRunError,
     RateLimit,
 )
 from .events import NO_SEQ, TERMINAL_TYPES, Envelope, LocalToolCall, LocalToolResultIn, RunEvent, decode
-from .results import RunResult, conclude, conclude_snapshot
+from .results import RunResult, RunSnapshot, conclude, conclude_snapshot
 from .tools.calls import RunToolCalls
 from .tools.deadlines import Deadlines
 from .tools.executor import ToolExecutor
@@ -108,7 +111,8 @@ class RunReader:
             lambda agent_run_id, body: api.post_tool_result(agent_run_id, body, self._stopped),
             hold=attach,
         )
-        self._stream = self.open_stream(self._envelopes, is_busy=lambda: self.calls.is_busy, is_over=self._is_over)
+        self._last_snapshot: RunSnapshot | None = None
+        self._stream = self._open_own_stream()
         # Owned by this object: `close` wakes it by shutting its socket and joins it. A daemon, since nothing is
         # lost when the process ends: the run and its log are the server's.
         self._thread = threading.Thread(target=self._run, name=f"mantyx-run-{run_id}", daemon=True)
@@ -177,12 +181,15 @@ class RunReader:
         envelopes: EnvelopeReader,
         is_busy: Callable[[], bool] = lambda: False,
         is_over: Callable[[], bool] = lambda: False,
+        on_open: Callable[[], None] = lambda: None,
     ) -> EventStream[Envelope]:
         """Return a stream of the run's events behind the place where `envelopes` is. Opens nothing yet."""
         settings = self._settings
 
         def connect(headers: dict[str, str], release: Release) -> Body:
-            return self._api.open_stream(self._stream_url, headers, settings.idle_timeout, release)
+            body = self._api.open_stream(self._stream_url, headers, settings.idle_timeout, release)
+            on_open()
+            return body
 
         return EventStream(
             connect,
@@ -192,6 +199,19 @@ class RunReader:
             is_busy=is_busy,
             is_over=is_over,
         )
+
+    def _open_own_stream(self) -> EventStream[Envelope]:
+        # What is asked behind a broken connection is asked before the wait for the next one: the right moment to note
+        # that the log is not being read, so that its silence does not count as its end.
+        def is_busy() -> bool:
+            self.calls.unsettle()
+            return self.calls.is_busy
+
+        def is_over() -> bool:
+            self.calls.unsettle()
+            return self._is_over()
+
+        return self.open_stream(self._envelopes, is_busy, is_over, on_open=self.calls.settle_what_is_held)
 
     def _run(self) -> None:
         outcome: RunResult | BaseException | None = None
@@ -222,12 +242,13 @@ class RunReader:
                         return self._conclude(terminal)
         except StreamLost as lost:
             return self._conclude_without_end(lost)
-        return None if self.is_closed else self._conclude_snapshot()
+        if self.is_closed or self._last_snapshot is None:
+            return None
+        return self._conclude_snapshot(self._last_snapshot)
 
     def _take(self, batch: list[Envelope]) -> Envelope | None:
         """Do what the events of a batch oblige us to; return the terminal one, if it is there."""
-        if self._keep_deltas:
-            self._kept.extend(batch)
+        terminal = None
         calls = self.calls
         calls.settle_soon()
         for envelope in self._envelopes.notable:
@@ -235,17 +256,20 @@ class RunReader:
             if not self._keep_deltas:
                 self._kept.append(envelope)
             if kind == "local_tool_call":
-                event = decode_or_keep(envelope)
-                if isinstance(event, LocalToolCall):
-                    calls.start(event)
+                call = _tool_call(decode_or_keep(envelope))
+                if call is not None:
+                    calls.start(call)
             elif kind == "local_tool_result_in":
                 event = decode_or_keep(envelope)
                 if isinstance(event, LocalToolResultIn):
                     calls.answered(event.tool_use_id)
             elif kind in TERMINAL_TYPES:
                 del batch[batch.index(envelope) + 1 :]
-                return envelope
-        return None
+                terminal = envelope
+                break
+        if self._keep_deltas:
+            self._kept.extend(batch)
+        return terminal
 
     def _for_caller(self, batch: list[Envelope]) -> list[Envelope]:
         if self._skip_to:
@@ -261,12 +285,14 @@ class RunReader:
     def _is_over(self) -> bool:
         """Ask whether the run ended although its stream does not say so."""
         try:
-            return self._api.get_run(self.run_id, timeout=SNAPSHOT_TIMEOUT_S).is_terminal
+            self._last_snapshot = self._api.get_run(self.run_id, timeout=SNAPSHOT_TIMEOUT_S)
         except MantyxError:
             return False
+        return self._last_snapshot.is_terminal
 
-    def _conclude_snapshot(self) -> RunResult | None:
-        snapshot = self._api.get_run(self.run_id, timeout=SNAPSHOT_TIMEOUT_S)
+    def _conclude_snapshot(self, snapshot: RunSnapshot | None = None) -> RunResult | None:
+        if snapshot is None:
+            snapshot = self._api.get_run(self.run_id, timeout=SNAPSHOT_TIMEOUT_S)
         return conclude_snapshot(snapshot, request_id=self._request_id, rate_limit=self._rate_limit)
 
     def _conclude_without_end(self, lost: StreamLost) -> RunResult:
@@ -274,23 +300,26 @@ class RunReader:
         cause = lost.error
         if self.is_closed:
             raise cause
-        final = isinstance(cause, (MantyxAPIError, MantyxProtocolError)) and not lost.gone
-        if not final:
+        final: MantyxError | None = cause if isinstance(cause, MantyxAPIError) and not lost.gone else None
+        if final is None:
             try:
                 result = self._conclude_snapshot()
             except MantyxRunError:
                 raise
+            except (MantyxAuthError, MantyxForbiddenError, MantyxNotFoundError) as error:
+                final = error
             except MantyxError as error:
                 log.info("run %s: its snapshot is not to be had either: %s", self.run_id, error)
-                if isinstance(error, MantyxAPIError):
-                    cause = error
             else:
                 if result is not None:
                     log.info("run %s: its stream was lost, its snapshot is the result", self.run_id)
                     return result
-        if isinstance(cause, (MantyxAPIError, MantyxProtocolError)) and not lost.gone:
-            cause.run_id = self.run_id
-            raise cause
+        if isinstance(cause, MantyxProtocolError):
+            cause.last_seq = self.last_seq
+            final = cause
+        if final is not None:
+            final.run_id = self.run_id
+            raise final
         raise MantyxNetworkError(
             f"run {self.run_id}: {cause}; gave up after seq {self.last_seq}. The run may still be going: "
             f"attach to it again with attach_run({self.run_id!r}, last_seq={self.last_seq}), or cancel it.",
@@ -307,6 +336,17 @@ def decode_or_keep(envelope: Envelope) -> RunEvent:
     except MantyxProtocolError as error:
         log.warning("%s; the event is handed on as it is", error)
         return RunEvent(envelope["seq"], envelope["type"], envelope["data"], envelope)
+
+
+def _tool_call(event: RunEvent) -> LocalToolCall | None:
+    """Return the call to answer; also of a malformed event, if it says whose answer the run waits for."""
+    if isinstance(event, LocalToolCall):
+        return event
+    tool_use_id, name = event.data.get("toolUseId"), event.data.get("name")
+    if not isinstance(tool_use_id, str) or not tool_use_id:
+        return None
+    shown = name if isinstance(name, str) else ""
+    return LocalToolCall(event.seq, event.type, event.data, event.raw, tool_use_id, shown, kind="malformed")
 
 
 # A dictionary, since unlike a WeakSet it can be listed while other threads add to it.

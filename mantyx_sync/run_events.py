@@ -83,9 +83,13 @@ class RunEvents:
             raise outcome
 
     def _read_batches(self) -> Iterator[list[Envelope]]:
+        reader, deadline = self._reader, self._deadline
         while True:
+            # Events that never cease must not hide that the time is over; those of a run that ended in time are due.
+            if deadline is not None and time.monotonic() >= deadline and not reader.done.is_set():
+                raise timed_out(self._api, reader)
             try:
-                item = self._reader.backlog.take(self._deadline)
+                item = reader.backlog.take(deadline)
             except TimeoutError:
                 raise timed_out(self._api, self._reader) from None
             if item is None:

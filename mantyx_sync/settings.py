@@ -47,13 +47,17 @@ class ClientSettings:
     def __post_init__(self) -> None:
         for name in ("stream_idle_timeout", "reconnect_timeout"):
             _check_seconds(name, getattr(self, name))
-        parts = self.timeout if isinstance(self.timeout, tuple) else (self.timeout,)
-        if len(parts) not in (1, 2):
+        parts = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
+        if len(parts) != 2:
             raise MantyxConfigError(f"timeout: got {self.timeout!r}, must be seconds or (connect, read)")
         for part in parts:
             _check_seconds("timeout", part)
         if type(self.max_retries) is not int or not 0 <= self.max_retries <= 20:
             raise MantyxConfigError(f"max_retries: got {self.max_retries!r}, must be a whole number from 0 to 20")
+        headers: object = self.default_headers
+        if not isinstance(headers, Mapping):
+            kind = type(headers).__name__
+            raise MantyxConfigError(f"default_headers: got a {kind}, must be a mapping of names to values")
         object.__setattr__(self, "default_headers", dict(self.default_headers))
         for header, value in self.default_headers.items():
             _check_header(header, value)

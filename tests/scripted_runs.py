@@ -21,7 +21,7 @@ import pytest
 import mantyx_sync.reader
 from mantyx_sync import MantyxClient
 from mantyx_sync.transport.retry import Backoff
-from tests.wire import DEADLINE_S, Gone, Peer, Request, WireServer, chunk, head, stream_head, wait_until
+from tests.wire import DEADLINE_S, Gone, Peer, Request, WireServer, chunk, head, stream_head
 
 __all__ = [
     "BASE",
@@ -32,6 +32,7 @@ __all__ = [
     "call",
     "delta",
     "event",
+    "lost",
     "quick_client",
     "quickly",
     "refusal",
@@ -44,17 +45,17 @@ __all__ = [
 
 RUN_ID = "run_1"
 BASE = "/api/v1/workspaces/w"
-SPEC = {"system_prompt": "Help.", "prompt": "Go."}
+SPEC: dict[str, Any] = {"system_prompt": "Help.", "prompt": "Go."}
 QUICK = Backoff(0.001, 0.01)
 
 Script = Callable[[Peer, Request], None]
 Piece = Union[bytes, threading.Event, Callable[["RunServer"], None]]
 
 
-def event(seq: Optional[int], kind: str, **data: Any) -> bytes:
+def event(seq: Optional[int], event_type: str, /, **data: Any) -> bytes:
     """Return the frame of one event."""
-    envelope = {"seq": seq, "type": kind, "data": data}
-    return f"id: {seq}\nevent: {kind}\ndata: {json.dumps(envelope)}\n\n".encode()
+    envelope = {"seq": seq, "type": event_type, "data": data}
+    return f"id: {seq}\nevent: {event_type}\ndata: {json.dumps(envelope)}\n\n".encode()
 
 
 def delta(seq: int, text: str) -> bytes:
@@ -231,6 +232,3 @@ def quick_client(server: Any, **settings: Any) -> MantyxClient:
 def wait_for(flag: threading.Event, why: str) -> None:
     """Wait for an event; fail with `why` at the deadline."""
     assert flag.wait(DEADLINE_S), why
-
-
-_ = wait_until

@@ -90,7 +90,17 @@ def test_events_without_a_number_come_out_each_time_and_do_not_move_the_place() 
 
 @pytest.mark.parametrize(
     "frame",
-    [": ping", "id: 3\n: ping", "data:", "data: ", "data", "event: ping\ndata:", "event: ping", "retry: 10", "foo: bar"],
+    [
+        ": ping",
+        "id: 3\n: ping",
+        "data:",
+        "data: ",
+        "data",
+        "event: ping\ndata:",
+        "event: ping",
+        "retry: 10",
+        "foo: bar",
+    ],
 )
 def test_heartbeats_and_frames_without_data_are_no_events(frame: str, caplog: pytest.LogCaptureFixture) -> None:
     assert [e["seq"] for e in read(delta(1), frame, delta(2))] == [1, 2]
@@ -203,7 +213,14 @@ def test_the_size_of_everything_read_is_counted() -> None:
 
 
 def test_however_a_stream_is_cut_into_reads_the_envelopes_are_the_same() -> None:
-    frames = [delta(1, "é 😀"), "retry: 5\n" + delta(2), ": ping", "id: 3\nevent: x\ndata: {}", "id: 9\ndata: oops", delta(4)]
+    frames = [
+        delta(1, "é 😀"),
+        "retry: 5\n" + delta(2),
+        ": ping",
+        "id: 3\nevent: x\ndata: {}",
+        "id: 9\ndata: oops",
+        delta(4),
+    ]
     body = "".join(frame + "\n\n" for frame in frames).encode()
     whole = read(*frames)
     assert [e["seq"] for e in whole] == [1, 2, 3, 4]

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict
 
 from ..errors import ToolError
 from ..events import LocalToolCall
-from ..limits import MAX_TOOL_ERROR_BYTES, MAX_TOOL_RESULT_BYTES
+from ..limits import LOCAL_TOOL_TIMEOUT_S, MAX_TOOL_ERROR_BYTES, MAX_TOOL_RESULT_BYTES
 from .context import ToolContext
 from .deadlines import Deadlines
 from .executor import Place, ToolExecutor
@@ -29,8 +29,11 @@ log = logging.getLogger(__name__)
 ToolResultBody = Dict[str, Any]
 """Body of the tool-result POST (wire §5)."""
 
-SETTLE_S = 0.3
-"""Quiet time after which a replayed log counts as read to its end."""
+SETTLE_S = 1.0
+"""Quiet time on an open connection after which a replayed log counts as read to its end."""
+
+# The platform gives a call up before that: a handler that hangs must not keep a lost stream from being reported.
+_BUSY_S = LOCAL_TOOL_TIMEOUT_S + 60.0
 
 
 class Delivery(Enum):
@@ -78,12 +81,13 @@ class RunToolCalls:
         self._at_work: dict[str, _Work] = {}
         self._is_closed = False
         self.is_cancelled = False
+        self._busy_until = 0.0
         self._take_back_settling: Callable[[], None] = lambda: None
 
     @property
     def is_busy(self) -> bool:
-        """True while a handler runs or an answer is on its way."""
-        return self._ledger.is_busy
+        """True while a handler runs or an answer is on its way that the run may still wait for."""
+        return self._ledger.is_busy and time.monotonic() < self._busy_until
 
     @property
     def undelivered(self) -> tuple[str, ...]:
@@ -104,6 +108,15 @@ class RunToolCalls:
         if self._ledger.is_holding:
             self._take_back_settling()
             self._take_back_settling = self._deadlines.add(time.monotonic() + SETTLE_S, self._settle)
+
+    def settle_what_is_held(self) -> None:
+        """Note that reading the log goes on: there may be nothing more of it behind calls that are held."""
+        if self._ledger.has_held:
+            self.settle_soon()
+
+    def unsettle(self) -> None:
+        """Note that the log is not being read: until that goes on, silence does not mean its end."""
+        self._take_back_settling()
 
     def cancel(self) -> None:
         """Tell handlers, and those of later calls, that the run is being cancelled. Answers are still posted."""
@@ -132,6 +145,7 @@ class RunToolCalls:
             if self._is_closed:
                 return
             self._at_work[call.tool_use_id] = work
+            self._busy_until = time.monotonic() + _BUSY_S
         work.begin(self._executor, self._context.copy())
 
     def deliver(self, call: LocalToolCall, body: ToolResultBody) -> None:

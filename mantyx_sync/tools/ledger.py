@@ -99,6 +99,11 @@ class Ledger(Generic[CallT]):
         return self._holding
 
     @property
+    def has_held(self) -> bool:
+        """True while there are calls that wait for `settle`."""
+        return bool(self._held)
+
+    @property
     def undelivered(self) -> tuple[str, ...]:
         """The tool use ids whose answer could not be delivered."""
         with self._lock:
