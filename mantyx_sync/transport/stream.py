@@ -23,10 +23,11 @@ log = logging.getLogger(__name__)
 ItemT = TypeVar("ItemT")
 
 _RETRIED_STATUSES = frozenset({408, 425, 429})
+_GONE_STATUSES = frozenset({204, 404, 410})
 
 
 class StreamLost(Exception):
-    """The stream could not be kept up. `error` tells why; `gone` that the server will not resume it."""
+    """The stream could not be kept up. `error` tells why; `gone` that the server has none (204, 404, 410)."""
 
     def __init__(self, error: MantyxError, *, gone: bool = False) -> None:
         super().__init__(str(error))
@@ -71,7 +72,7 @@ class EventStream(Generic[ItemT]):
         Args:
             connect: Opens the stream with the given headers; the `Release` must end every wait inside it.
             is_busy: Tells that silence is our own doing (a tool at work), so that no time counts as lost.
-            is_over: Asked after connections that brought nothing: true ends the iteration.
+            is_over: Asked after connections that brought nothing: true ends the iteration. It must not raise.
         """
         self._connect = connect
         self._reader = reader
@@ -90,20 +91,19 @@ class EventStream(Generic[ItemT]):
 
     def __iter__(self) -> Iterator[list[ItemT]]:
         while not self._released.is_set():
+            cause: Exception | None = None
             retry_after = None
             try:
                 yield from self._one_connection()
                 why = "the stream ended before the run did"
-            except (BodyBroken, BodyIdle) as error:
-                why = str(error)
-            except FrameTooLarge as error:
-                raise StreamLost(MantyxProtocolError(str(error))) from error
-            except MantyxError as error:
-                if not _may_pass(error):
-                    raise StreamLost(error, gone=error.status in (404, 410)) from error
-                why, retry_after = str(error), getattr(error, "retry_after", None)
+            except (BodyBroken, BodyIdle, FrameTooLarge, MantyxError) as error:
+                cause, why, retry_after = error, str(error), getattr(error, "retry_after", None)
             if self._released.is_set():
                 return
+            if isinstance(cause, FrameTooLarge):
+                raise StreamLost(MantyxProtocolError(why, cause=cause))
+            if isinstance(cause, MantyxError) and not _may_pass(cause):
+                raise StreamLost(cause, gone=cause.status in _GONE_STATUSES)
             if self._barren >= 2 and self._is_over():
                 return
             now = time.monotonic()
@@ -111,7 +111,7 @@ class EventStream(Generic[ItemT]):
                 self._reconnect.progressed(now)
             delay = self._reconnect.failed(now, random.random(), retry_after)
             if delay is None:
-                raise StreamLost(MantyxNetworkError(why))
+                raise StreamLost(MantyxNetworkError(why, cause=cause))
             log.info("stream: %s; reconnecting in %.2f s", why, delay)
             self._released.wait(delay)
 
