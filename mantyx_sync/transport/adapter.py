@@ -24,17 +24,18 @@ _opening = threading.local()
 class announce_to:  # noqa: N801 - reads as a verb: `with announce_to(release): adapter.send(…)`
     """Show the connection that the current thread sends on to `release`, so that another thread can shut it.
 
-    Without this nobody could end a wait for the headers of an answer.
+    Without this nobody could end a wait for the headers of an answer. `None` hides an exchange inside another one.
     """
 
-    def __init__(self, release: Release) -> None:
+    def __init__(self, release: Release | None) -> None:
         self._release = release
 
     def __enter__(self) -> None:
+        self._outer = getattr(_opening, "release", None)
         _opening.release = self._release
 
     def __exit__(self, *_: object) -> None:
-        _opening.release = None
+        _opening.release = self._outer
 
 
 class _Releasable:

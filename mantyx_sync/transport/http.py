@@ -98,6 +98,7 @@ class HttpTransport:
         self.timeout = timeout
         self.retry = retry
         self._auth = auth
+        self._renew: Callable[[requests.PreparedRequest], bool] | None = getattr(auth, "renew", None)
         self._make_error = make_error
         self._sessions = Sessions(session, base.text + "/")
         self._headers = dict(headers)
@@ -120,6 +121,7 @@ class HttpTransport:
         *,
         query: Query | None = None,
         body: object = None,
+        content_type: str = "application/json",
         repeat: Repeat | None = None,
         timeout: Timeout | None = None,
         deadline: float | None = None,
@@ -129,7 +131,8 @@ class HttpTransport:
 
         Args:
             path: Starts with a slash, percent-encoded, below the base URL.
-            body: Sent as JSON; `bytes` are sent as they are, as JSON too.
+            body: Sent as JSON; `bytes` are sent as they are.
+            content_type: What the body is.
             repeat: Whether the request may arrive twice; by default a GET may, anything else must not.
             timeout: Seconds for each exchange instead of the transport's own.
             deadline: On the monotonic clock. No try begins after it and no wait for bytes lasts beyond it, as seen
@@ -146,7 +149,7 @@ class HttpTransport:
         data = body if body is None or isinstance(body, bytes) else encode_json(body)
         for attempt in range(self.retry.max_retries + 1):
             try:
-                return self._exchange(method, path, query, data, self._limit(timeout, deadline, path))
+                return self._exchange(method, path, query, data, content_type, self._limit(timeout, deadline, path))
             except _Refused as refused:
                 delay = self.retry.after_status(refused.status, repeat, attempt, refused.retry_after, random.random())
                 error = refused.error
@@ -218,11 +221,17 @@ class HttpTransport:
         return min(connect, left), min(read, left)
 
     def _exchange(
-        self, method: str, path: str, query: Query | None, data: bytes | None, timeout: tuple[float, float]
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        data: bytes | None,
+        content_type: str,
+        timeout: tuple[float, float],
     ) -> Answer:
         headers = {"Accept": "application/json"}
         if data is not None:
-            headers["Content-Type"] = "application/json"
+            headers["Content-Type"] = content_type
         started = time.monotonic()
         received = self._send(method, self.base.join(path, query), path, data, timeout, headers)
         self._check(method, path, received)
@@ -247,12 +256,29 @@ class HttpTransport:
     ) -> Received:
         route = self._sessions.route()
         request = self._prepare(method, url, data, headers, route)
+        received = self._transmit(route, request, path, timeout)
+        if received.status == 401 and self._renew is not None:
+            # Surely not carried out, so that with another token even a create goes out once more.
+            try:
+                is_renewed = self._renew(request)
+            except BaseException:
+                received.close()
+                raise
+            if is_renewed:
+                _drop(received)
+                log.info("%s %s: 401; sent once more with a new token", method, path)
+                received = self._transmit(route, request, path, timeout)
+        return received
+
+    def _transmit(
+        self, route: Route, request: requests.PreparedRequest, path: str, timeout: tuple[float, float]
+    ) -> Received:
         try:
             return route.send(request, timeout)
         except HookRaised as raised:
             theirs = raised.error
         except LIBRARY_ERRORS as error:
-            raise _failed(error, method, path) from None
+            raise _failed(error, request.method or "", path) from None
         raise theirs
 
     def _prepare(
@@ -277,10 +303,7 @@ class HttpTransport:
         status = received.status
         if status < 300:
             return
-        body = b""
-        with contextlib.suppress(Exception):  # the status is what counts; a broken body of an error adds nothing
-            body = received.read_start(_MAX_ERROR_BODY_BYTES)
-        received.close()  # a body that was read to its end has given its connection back already
+        body = _drop(received)
         if status < 400:
             target = received.headers.get("Location", "")
             redirect = MantyxProtocolError(
@@ -314,6 +337,15 @@ def encode_json(value: object) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError:  # half of a surrogate pair: legal in JSON as an escape only
         return json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _drop(received: Received) -> bytes:
+    """Close an answer that was refused and return the start of its body."""
+    body = b""
+    with contextlib.suppress(Exception):  # the status is what counts; a broken body of an error adds nothing
+        body = received.read_start(_MAX_ERROR_BODY_BYTES)
+    received.close()  # a body that was read to its end has given its connection back already
+    return body
 
 
 def _check_type(path: str, received: Received) -> None:
