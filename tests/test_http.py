@@ -249,6 +249,46 @@ def test_a_proxy_kind_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyP
     assert caught.value.sent is False
 
 
+def test_a_socks_proxy_is_used_and_a_wait_behind_it_can_be_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("socks")
+    waiting = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.read_exactly(3)
+        peer.send(b"\x05\x00")  # no password asked for
+        peer.read_exactly(10)  # connect to an IPv4 address
+        peer.send(b"\x05\x00\x00\x01" + bytes(6))
+        peer.request()
+        peer.send(head(content_length=2), b"{}")
+        peer.request()
+        waiting.set()
+        peer.stay()
+
+    with WireServer(script) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.url.replace("http:", "socks5:"))
+        client = transport("http://192.0.2.1:8080")
+        assert client.request("GET", "/x").status == 200
+        release = Release()
+        failures: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                client.open_stream(
+                    "http://192.0.2.1:8080/e", headers={}, connect_timeout=5, idle_timeout=10, release=release
+                )
+            except MantyxNetworkError as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert waiting.wait(DEADLINE_S)
+        release()
+        thread.join(2)
+        assert not thread.is_alive()
+        assert failures
+        client.close()
+
+
 @pytest.fixture
 def authority(tmp_path: Path) -> Any:
     trustme = pytest.importorskip("trustme")
@@ -1096,9 +1136,7 @@ def test_the_credential_is_not_shown_by_the_objects_that_hold_it(caplog: pytest.
         pickle.dumps(auth)
 
 
-@pytest.mark.parametrize(
-    "token", ["tok_MARKER\nX: y", "tok_MARKER\0", "tok_MARKER\u2713", "tok\r\n_MARKER", "", "  "]
-)
+@pytest.mark.parametrize("token", ["tok_MARKER\nX: y", "tok_MARKER\0", "tok_MARKER\u2713", "tok\r\n_MARKER", "", "  "])
 def test_a_token_that_no_header_can_carry_is_refused_without_being_shown(token: str) -> None:
     with pytest.raises(MantyxConfigError) as caught:
         BearerAuth(token)
@@ -1143,7 +1181,7 @@ def test_a_large_body_is_sent_while_the_server_reads_slowly() -> None:
         peer.read_until(b"\r\n\r\n")
         for _ in range(6):
             threading.Event().wait(0.1)  # a slow reader
-            peer._exactly(1 << 20)
+            peer.read_exactly(1 << 20)
         peer.send(head(content_length=2), b"{}")
 
     with WireServer(script) as server:

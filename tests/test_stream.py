@@ -231,12 +231,12 @@ def test_a_heartbeat_is_a_sign_of_life() -> None:
         peer.request()
         peer.send(stream_head())
         for _ in range(6):
-            threading.Event().wait(0.1)  # the pace of a server
+            threading.Event().wait(0.25)  # the pace of a server
             peer.send(chunk(b": hb\n\n"))
         peer.send(chunk(event(1)))
         peer.stay()
 
-    with streaming(script, idle=0.3) as (server, stream):
+    with streaming(script, idle=1.0) as (server, stream):
         assert take(stream, "e1") == ["e1"]
         assert server.connections == 1
 
@@ -248,7 +248,7 @@ def test_a_server_that_stays_silent_is_given_up_with_the_reason() -> None:
         assert isinstance(caught.value.error, MantyxNetworkError)
         assert str(caught.value.error) == "no byte arrived for 0.1 s"
         assert not caught.value.gone
-        assert server.connections >= 3
+        assert server.connections >= 2
 
 
 def test_a_quiet_stream_with_heartbeats_that_breaks_late_is_tried_again() -> None:

@@ -90,7 +90,7 @@ class Peer:
         first, *lines = text.split("\r\n")
         method, target, _ = first.split(" ", 2)
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
-        body = self._exactly(int(headers.get("content-length", 0)))
+        body = self.read_exactly(int(headers.get("content-length", 0)))
         request = Request(method, target, headers, body, self.number)
         self.server.requests.append(request)
         return request
@@ -135,7 +135,8 @@ class Peer:
         before, _, self._unread = self._unread.partition(mark)
         return before
 
-    def _exactly(self, size: int) -> bytes:
+    def read_exactly(self, size: int) -> bytes:
+        """Return the next `size` bytes."""
         while len(self._unread) < size:
             self._more()
         data, self._unread = self._unread[:size], self._unread[size:]
