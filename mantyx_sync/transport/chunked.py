@@ -66,7 +66,7 @@ class ChunkedDecoder:
                 self._in_trailers = True
                 continue
             stop = position + size
-            if data[stop : stop + 2] == b"\r\n":  # the whole chunk is here: the usual case
+            if stop + 2 <= end and data[stop] == 13 and data[stop + 1] == 10:  # the whole chunk is here: the usual case
                 out.append(data[position:stop])
                 position = stop + 2
             else:
