@@ -399,7 +399,5 @@ def read_feedback(body: Any) -> tuple[str, Optional[str], Optional[str]]:
         raise InvalidRequest(f"verdict must be UP or DOWN, got {_short(verdict)}")
     explanation = _optional(fields, "explanation", str, "a string")
     if explanation is not None and len(explanation) > limits.MAX_FEEDBACK_CHARS:
-        raise InvalidRequest(
-            f"explanation has {len(explanation)} characters, the limit is {limits.MAX_FEEDBACK_CHARS}"
-        )
+        raise InvalidRequest(f"explanation has {len(explanation)} characters, the limit is {limits.MAX_FEEDBACK_CHARS}")
     return verdict, explanation, _optional(fields, "contentSnapshot", str, "a string")

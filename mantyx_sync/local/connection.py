@@ -15,10 +15,11 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Callable, Optional
 
+from mantyx_sync.local.answers import Answer, StreamResponse
 from mantyx_sync.local.faults import NO_EFFECT, Effect
 from mantyx_sync.local.http import BadHttp, Request, RequestParser, Response, encode_head, json_response
-from mantyx_sync.local.routes import Answer, StreamResponse, match_route
-from mantyx_sync.local.store import Run
+from mantyx_sync.local.routes import match_route
+from mantyx_sync.local.store import EventLog
 
 if TYPE_CHECKING:
     from mantyx_sync.local.loop import SocketLoop
@@ -40,8 +41,8 @@ _RESET = struct.pack("ii", 1, 0)
 class _Stream:
     """How one event stream is being sent."""
 
-    def __init__(self, run: Run, position: int, effect: Effect) -> None:
-        self.run = run
+    def __init__(self, log: EventLog, position: int, effect: Effect) -> None:
+        self.log = log
         self.position = position
         self.effect = effect
         self.framing = effect.framing or "chunked"
@@ -181,11 +182,11 @@ class Connection:
     def _forget_stream(self) -> None:
         if self._stream is None:
             return
-        readers = self._loop.streams.get(self._stream.run.id)
+        readers = self._loop.streams.get(self._stream.log.id)
         if readers is not None:
             readers.discard(self)
             if not readers:
-                del self._loop.streams[self._stream.run.id]
+                del self._loop.streams[self._stream.log.id]
         self._stream = None
 
     # ------------------------------------------------------------- requests
@@ -297,7 +298,7 @@ class Connection:
         position = answer.last_seq
         if effect.replay:
             position = max(0, position - effect.replay)
-        stream = _Stream(answer.run, position, effect)
+        stream = _Stream(answer.log, position, effect)
         headers = [
             ("X-Request-Id", self._loop.next_request_id()),
             *answer.headers,
@@ -316,8 +317,8 @@ class Connection:
         else:
             self._keep_alive = not effect.close_after
         self._stream = stream
-        self._loop.streams.setdefault(answer.run.id, set()).add(self)
-        answer.run.announced = False
+        self._loop.streams.setdefault(answer.log.id, set()).add(self)
+        answer.log.announced = False
         head = encode_head(200, headers)
         first = self._take(stream)
         if effect.cut_after is not None or effect.silent_after is not None:
@@ -333,14 +334,14 @@ class Connection:
         stream = self._stream
         if stream is None or self._out or self._closed or self._muted or self._end is not None:
             return
-        done = stream.run.is_terminal  # looked at first: what follows then sees the whole log
+        done = stream.log.is_terminal  # looked at first: what follows then sees the whole log
         payload = self._take(stream)
         if payload:
             self._push(stream, payload)
         if self._stream is not stream:
             return
-        if stream.position < len(stream.run.frames):
-            self._loop.run_changed(stream.run)  # the rest when the others have had their turn
+        if stream.position < len(stream.log.frames):
+            self._loop.run_changed(stream.log)  # the rest when the others have had their turn
         elif done and not self._out and self._end is None and not self._muted:
             self._end_stream(stream)
 
@@ -351,7 +352,7 @@ class Connection:
             self._push(stream, HEARTBEAT)
 
     def _take(self, stream: _Stream) -> bytes:
-        frames = stream.run.frames[stream.position : stream.position + MAX_FRAMES_PER_WRITE]
+        frames = stream.log.frames[stream.position : stream.position + MAX_FRAMES_PER_WRITE]
         if not frames:
             return b""
         if sum(map(len, frames)) > MAX_BYTES_PER_WRITE:

@@ -4,8 +4,8 @@
     server.faults.add(rate_limited(2), route="create", times=3)
 
 A fault waits for requests it matches and then strikes, once unless `times` says otherwise. Faults that
-match the same request strike together, so `framing("close")` and `cut(9)` can be combined. The routes are
-those of `routes.ROUTES`: models, create, list, snapshot, stream, tool_results, cancel, feedback.
+match the same request strike together, so `framing("close")` and `cut(9)` can be combined. The names of the
+routes are in the docstring of `LocalServer`.
 """
 
 from __future__ import annotations

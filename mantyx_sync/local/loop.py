@@ -15,11 +15,11 @@ import threading
 import time
 from typing import Callable, Union
 
+from mantyx_sync.local.answers import Answer
 from mantyx_sync.local.connection import Connection
 from mantyx_sync.local.faults import Faults
 from mantyx_sync.local.http import Request
-from mantyx_sync.local.routes import Answer
-from mantyx_sync.local.store import Run
+from mantyx_sync.local.store import EventLog
 
 __all__ = ["SocketLoop"]
 
@@ -57,7 +57,7 @@ class SocketLoop:
         self.streams: dict[str, set[Connection]] = {}
         self.connections: set[Connection] = set()
         self.selector: selectors.BaseSelector
-        self._inbox: collections.deque[Union[Run, Deferred]] = collections.deque()
+        self._inbox: collections.deque[Union[EventLog, Deferred]] = collections.deque()
         self._asleep = False
         self._requests = 0
 
@@ -100,14 +100,14 @@ class SocketLoop:
             return
         self._wake_w.close()
 
-    def run_changed(self, run: Run) -> None:
-        """Tell the loop, from any thread, that a run's log has grown."""
-        if not run.announced:
-            run.announced = True
-            self.post(run)
+    def run_changed(self, log: EventLog) -> None:
+        """Tell the loop, from any thread, that a log has grown."""
+        if not log.announced:
+            log.announced = True
+            self.post(log)
 
-    def post(self, item: Union[Run, Deferred]) -> None:
-        """Hand a run or a function to the loop's thread."""
+    def post(self, item: Union[EventLog, Deferred]) -> None:
+        """Hand a log or a function to the loop's thread."""
         self._inbox.append(item)
         # The loop sets `_asleep` before it looks at the inbox a last time, so that either it sees this item
         # or we see that it sleeps.
@@ -162,11 +162,11 @@ class SocketLoop:
     def _work_inbox(self) -> None:
         for _ in range(len(self._inbox)):
             item = self._inbox.popleft()
-            if not isinstance(item, Run):
+            if not isinstance(item, EventLog):
                 item()
                 continue
             readers = self.streams.get(item.id)
-            # Without readers the run stays marked as announced: the next one to come clears the mark.
+            # Without readers the log stays marked as announced: the next one to come clears the mark.
             if readers:
                 item.announced = False
                 for connection in tuple(readers):

@@ -1,4 +1,4 @@
-"""The MANTYX routes of the embedded server: a request in, an answer out. Knows no socket.
+"""The routes of the embedded server: a request in, an answer out. Knows no socket.
 
 A handler answers at once and never blocks: the agent loop runs on other threads, and an event stream is
 answered with a `StreamResponse`, which the socket loop feeds from the run's log.
@@ -6,27 +6,32 @@ answered with a `StreamResponse`, which the socket loop feeds from the run's log
 
 from __future__ import annotations
 
-import json
 import math
 import threading
-import time
-from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
-from urllib.parse import quote
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Mapping, Optional
 
-from mantyx_sync import limits
+from mantyx_sync.local.answers import (
+    Answer,
+    Refused,
+    StreamResponse,
+    read_body,
+    read_last_seq,
+    read_limit,
+    read_metadata_filter,
+    read_object,
+    refuse,
+    wants,
+)
 from mantyx_sync.local.checks import InvalidRequest, check_spec, read_feedback, read_tool_result
+from mantyx_sync.local.eval_routes import EvalRoutes
 from mantyx_sync.local.http import Request, Response, json_response
-from mantyx_sync.local.store import Feedback, Run, RunFilter, Store, new_id
+from mantyx_sync.local.oauth import OAuthServer
+from mantyx_sync.local.sessions import SessionRoutes
+from mantyx_sync.local.store import Feedback, Run, RunFilter, new_id
+from mantyx_sync.local.workspace import Workspace
 
-__all__ = [
-    "DOCUMENTED_RATE_LIMITS",
-    "Api",
-    "ApiSettings",
-    "Route",
-    "StreamResponse",
-    "match_route",
-]
+__all__ = ["DOCUMENTED_RATE_LIMITS", "ROUTES", "Api", "Route", "match_route"]
 
 DOCUMENTED_RATE_LIMITS: Mapping[str, int] = {"run_starts": 120, "lifecycle": 600, "mutations": 120}
 """Requests per minute and credential, by bucket (http §1). Pass it as `rate_limits` to have them kept."""
@@ -35,26 +40,19 @@ _WINDOW_S = 60.0
 
 
 @dataclass(frozen=True)
-class StreamResponse:
-    """Answer with a run's events after `last_seq`, for as long as the run goes on."""
-
-    run: Run
-    last_seq: int
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-Answer = Union[Response, StreamResponse]
-
-
-@dataclass(frozen=True)
 class Route:
-    """One route below `/api/v1/workspaces/{slug}`; `None` in `path` stands for an id."""
+    """One route; `None` in `path` stands for an id.
+
+    The path is what follows `/api/v1/workspaces/{slug}`, or `/api` for a route without a workspace. `scope` is
+    what an access token needs; a route without one sees to its own credentials.
+    """
 
     name: str
     method: str
     path: tuple[Optional[str], ...]
-    scope: str
+    scope: Optional[str]
     bucket: Optional[str] = None
+    in_workspace: bool = True
 
 
 ROUTES: tuple[Route, ...] = (
@@ -66,11 +64,29 @@ ROUTES: tuple[Route, ...] = (
     Route("tool_results", "POST", ("agent-runs", None, "tool-results"), "runs:write", "lifecycle"),
     Route("cancel", "POST", ("agent-runs", None, "cancel"), "runs:write", "lifecycle"),
     Route("feedback", "POST", ("agent-runs", None, "feedback"), "feedback:write", "lifecycle"),
+    Route("sessions_create", "POST", ("agent-sessions",), "sessions:write", "mutations"),
+    Route("sessions_list", "GET", ("agent-sessions",), "sessions:read"),
+    Route("session_get", "GET", ("agent-sessions", None), "sessions:read"),
+    Route("session_end", "DELETE", ("agent-sessions", None), "sessions:write", "mutations"),
+    Route("session_events", "GET", ("agent-sessions", None, "events"), "sessions:read"),
+    Route("session_messages", "POST", ("agent-sessions", None, "messages"), "sessions:write", "run_starts"),
+    # No document names the scopes of evals: they are taken for runs.
+    Route("eval_datasets", "GET", ("eval-datasets",), "runs:read"),
+    Route("eval_dataset", "GET", ("eval-datasets", None), "runs:read"),
+    Route("eval_create", "POST", ("eval-runs",), "runs:write", "run_starts"),
+    Route("eval_list", "GET", ("eval-runs",), "runs:read"),
+    Route("eval_compare", "GET", ("eval-runs", "compare"), "runs:read"),
+    Route("eval_get", "GET", ("eval-runs", None), "runs:read"),
+    Route("eval_stream", "GET", ("eval-runs", None, "stream"), "runs:read"),
+    Route("eval_cancel", "POST", ("eval-runs", None, "cancel"), "runs:write", "lifecycle"),
+    Route("oauth_token", "POST", ("oauth", "token"), None, in_workspace=False),
+    Route("oauth_revoke", "POST", ("oauth", "revoke"), None, in_workspace=False),
+    Route("oauth_userinfo", "GET", ("oauth", "userinfo"), "mantyx.identity:read", in_workspace=False),
 )
-_BY_SHAPE: dict[tuple[int, Optional[str], Optional[str]], list[Route]] = {}
+# By what distinguishes most: whether there is a workspace, the number of segments, and the first of them.
+_BY_SHAPE: dict[tuple[bool, int, Optional[str]], list[Route]] = {}
 for _route in ROUTES:
-    _shape = (len(_route.path), _route.path[0], _route.path[2] if len(_route.path) > 2 else None)
-    _BY_SHAPE.setdefault(_shape, []).append(_route)
+    _BY_SHAPE.setdefault((_route.in_workspace, len(_route.path), _route.path[0]), []).append(_route)
 
 
 def match_route(request: Request) -> tuple[str, Route | None, bool]:
@@ -80,58 +96,36 @@ def match_route(request: Request) -> tuple[str, Route | None, bool]:
         The workspace's slug, the route or None, and whether the path exists with another method.
     """
     segments = request.segments
-    if len(segments) < 5 or segments[:3] != ("api", "v1", "workspaces"):
+    if segments[:2] == ("api", "oauth"):
+        slug, in_workspace, rest = "", False, segments[1:]
+    elif len(segments) >= 5 and segments[:3] == ("api", "v1", "workspaces"):
+        slug, in_workspace, rest = segments[3], True, segments[4:]
+    else:
         return "", None, False
-    rest = segments[4:]
-    candidates = _BY_SHAPE.get((len(rest), rest[0], rest[2] if len(rest) > 2 else None), ())
-    for route in candidates:
-        if route.method == request.method:
-            return segments[3], route, False
-    return segments[3], None, bool(candidates)
-
-
-@dataclass
-class ApiSettings:
-    """What the routes are configured with; `LocalServer` documents each."""
-
-    api_key: str
-    workspace_slug: str
-    tokens: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    allowed_agents: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    models: Optional[Sequence[Mapping[str, Any]]] = None
-    default_model_id: str = "local:scripted"
-    rate_limits: Optional[Mapping[str, int]] = None
-    clock: Callable[[], float] = time.time
-
-
-class _Refused(Exception):
-    def __init__(self, response: Response) -> None:
-        super().__init__(response.status)
-        self.response = response
-
-
-def _refuse(status: int, error: str, message: str, *headers: tuple[str, str], **fields: Any) -> _Refused:
-    return _Refused(json_response(status, {"error": error, "message": message, **fields}, *headers))
+    exists = False
+    # A literal comes before the id it could be taken for: the table has them in this order.
+    for route in _BY_SHAPE.get((in_workspace, len(rest), rest[0]), ()):
+        if all(part is None or part == given for part, given in zip(route.path, rest)):
+            if route.method == request.method:
+                return slug, route, False
+            exists = True
+    return slug, None, exists
 
 
 class Api:
-    """All routes over one store. `handle` may be called from any thread."""
+    """All routes of one server. `handle` may be called from any thread."""
 
     def __init__(
-        self,
-        settings: ApiSettings,
-        store: Store,
-        *,
-        start_run: Callable[[Run], None],
-        on_event: Callable[[Run], None],
+        self, workspace: Workspace, oauth: OAuthServer, eval_datasets: Iterable[Mapping[str, Any]] = ()
     ) -> None:
-        self.settings = settings
-        self.store = store
-        self._start_run = start_run
-        self._on_event = on_event
+        self.workspace = workspace
+        self.settings = workspace.settings
+        self.oauth = oauth
+        self.sessions = SessionRoutes(workspace)
+        self.evals = EvalRoutes(workspace, eval_datasets)
         self._windows: dict[tuple[str, str], tuple[float, int]] = {}
         self._lock = threading.Lock()
+        sessions, evals = self.sessions, self.evals
         self._handlers: dict[str, Callable[[Request, str], Answer]] = {
             "models": self._models,
             "create": self._create,
@@ -141,6 +135,23 @@ class Api:
             "tool_results": self._tool_results,
             "cancel": self._cancel,
             "feedback": self._feedback,
+            "sessions_create": sessions.create,
+            "sessions_list": sessions.listing,
+            "session_get": sessions.info,
+            "session_end": sessions.end,
+            "session_events": sessions.events,
+            "session_messages": sessions.send,
+            "eval_datasets": evals.list_datasets,
+            "eval_dataset": evals.dataset,
+            "eval_create": evals.create,
+            "eval_list": evals.list_runs,
+            "eval_compare": evals.compare,
+            "eval_get": evals.detail,
+            "eval_stream": evals.stream,
+            "eval_cancel": evals.cancel,
+            "oauth_token": lambda request, _: oauth.token(request),
+            "oauth_revoke": lambda request, _: oauth.revoke(request),
+            "oauth_userinfo": self._userinfo,
         }
 
     def handle(self, request: Request) -> Answer:
@@ -149,9 +160,9 @@ class Api:
         request.route = route.name if route else ""
         rate: tuple[tuple[str, str], ...] = ()
         try:
-            credential = self._authenticate(request)
+            credential = "" if route is not None and route.scope is None else self._authenticate(request)
             if slug and slug != self.settings.workspace_slug:
-                raise _refuse(
+                raise refuse(
                     404,
                     "workspace_not_found",
                     f"There is no workspace {slug!r} for this credential.",
@@ -159,12 +170,12 @@ class Api:
                 )
             if route is None:
                 if other_method:
-                    raise _refuse(405, "method_not_allowed", f"{request.method} is not supported here.")
-                raise _refuse(404, "not_found", "There is no such route.")
+                    raise refuse(405, "method_not_allowed", f"{request.method} is not supported here.")
+                raise refuse(404, "not_found", "There is no such route.")
             self._check_scope(credential, route)
             rate = self._count(credential, route)
             answer = self._handlers[route.name](request, credential)
-        except _Refused as refused:
+        except Refused as refused:
             answer = refused.response
         except InvalidRequest as problem:
             answer = json_response(400, {"error": "invalid_request", "message": str(problem)})
@@ -177,9 +188,9 @@ class Api:
     def _authenticate(self, request: Request) -> str:
         scheme, _, credential = request.headers.get("authorization", "").partition(" ")
         credential = credential.strip()
-        known = credential == self.settings.api_key or credential in self.settings.tokens
+        known = credential == self.settings.api_key or self.oauth.lookup(credential) is not None
         if scheme.lower() != "bearer" or not known:
-            raise _refuse(
+            raise refuse(
                 401,
                 "unauthorized",
                 "Invalid or missing API key or access token.",
@@ -188,10 +199,12 @@ class Api:
         return credential
 
     def _check_scope(self, credential: str, route: Route) -> None:
-        scopes = self.settings.tokens.get(credential)
-        if scopes is None or route.scope in scopes:  # a workspace key carries no scopes: it may do all
+        if route.scope is None or credential == self.settings.api_key:  # a workspace key carries no scopes
             return
-        raise _refuse(
+        token = self.oauth.lookup(credential)
+        if token is not None and route.scope in token.scopes:
+            return
+        raise refuse(
             403,
             "insufficient_scope",
             f"The access token lacks the scope {route.scope}.",
@@ -221,7 +234,7 @@ class Api:
         )
         if used > limit:
             wait = max(1, math.ceil(started + _WINDOW_S - now))
-            raise _refuse(
+            raise refuse(
                 429,
                 "rate_limit_exceeded",
                 f"Too many requests: {limit} a minute in the bucket {route.bucket}.",
@@ -231,56 +244,21 @@ class Api:
             )
         return headers
 
-    # ----------------------------------------------------------- helpers
+    # ----------------------------------------------------------- handlers
 
     def _run(self, request: Request) -> Run:
-        run = self.store.get(request.segments[5])
+        run = self.workspace.store.get(request.segments[5])
         if run is None:
-            raise _refuse(404, "not_found", f"There is no run {request.segments[5]!r} in this workspace.")
+            raise refuse(404, "not_found", f"There is no run {request.segments[5]!r} in this workspace.")
         return run
 
-    def _body(self, request: Request) -> Any:
-        try:
-            return json.loads(request.body, parse_constant=_no_constant)
-        except ValueError:
-            raise InvalidRequest("the body must be JSON") from None
-        except RecursionError:
-            raise InvalidRequest("the body is nested too deeply") from None
-
-    def _agent(self, agent_id: str, credential: str) -> Mapping[str, Any]:
-        allowed = self.settings.allowed_agents.get(credential)
-        if allowed is not None and agent_id not in allowed:
-            raise _refuse(403, "forbidden", f"This credential may not use the agent {agent_id!r}.")
-        agent = self.settings.agents.get(agent_id)
-        if agent is None:
-            raise _refuse(404, "not_found", f"There is no agent {agent_id!r} in this workspace.")
-        return agent
-
-    def _resolve_model(self, spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Build the `model` object of terminal events (wire §4.8.1). Raises 400 `invalid_model`."""
-        model_id = spec.get("modelId") or self.settings.default_model_id
-        provider, colon, vendor = model_id.partition(":")
-        resolved = {
-            "id": model_id,
-            "provider": provider if colon else "local",
-            "vendorModelId": vendor if colon else model_id,
-        }
-        if self.settings.models is not None:
-            entries = {entry["id"]: entry for entry in self.settings.models}
-            if model_id not in entries:
-                raise _refuse(
-                    400,
-                    "invalid_model",
-                    f"There is no model {model_id!r} in this workspace.",
-                    candidates=sorted(entries),
-                )
-            for name in ("provider", "vendorModelId"):
-                resolved[name] = entries[model_id].get(name, resolved[name])
-        if spec.get("reasoningLevel") is not None:
-            resolved["reasoningEffort"] = _reasoning_effort(spec["reasoningLevel"])
-        return resolved
-
-    # ----------------------------------------------------------- handlers
+    def _userinfo(self, _request: Request, credential: str) -> Answer:
+        token = self.oauth.lookup(credential)
+        if token is None:
+            raise refuse(403, "forbidden", "This route needs an OAuth access token: an API key has no user.")
+        slug = self.settings.workspace_slug
+        user = token.app.user if token.app is not None else {"sub": "usr_local", "email": "user@example.com"}
+        return json_response(200, {**user, "workspace": {"id": f"ws_{slug}", "slug": slug, "name": slug}})
 
     def _models(self, _request: Request, _credential: str) -> Answer:
         models = self.settings.models
@@ -300,44 +278,29 @@ class Api:
         return json_response(200, {"models": list(models), "defaultModelId": self.settings.default_model_id})
 
     def _create(self, request: Request, credential: str) -> Answer:
-        spec = self._body(request)
-        if not isinstance(spec, dict):
-            raise InvalidRequest("the body must be a JSON object")
+        spec = read_object(request)
         check_spec(spec)
-        if spec.get("agentId"):
-            agent = self._agent(spec["agentId"], credential)
-            spec = {**agent, **{name: value for name, value in spec.items() if value is not None}}
-        run = Run(new_id("run"), spec, model=self._resolve_model(spec), on_event=self._on_event)
-        self.store.add(run)
-        self._start_run(run)
-        return json_response(202, {"runId": run.id, "streamUrl": self._stream_path(run)})
-
-    def _stream_path(self, run: Run) -> str:
-        slug = quote(self.settings.workspace_slug, safe="")
-        return f"/api/v1/workspaces/{slug}/agent-runs/{run.id}/stream"
+        run = self.workspace.make_run(self.workspace.with_agent(spec, credential))
+        self.workspace.start(run)
+        return json_response(202, {"runId": run.id, "streamUrl": self.workspace.path("agent-runs", run.id, "stream")})
 
     def _list(self, request: Request, _credential: str) -> Answer:
-        limit = limits.DEFAULT_PAGE_SIZE
-        text = request.first("limit")
-        if text is not None:
-            if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= limits.MAX_PAGE_SIZE:
-                raise InvalidRequest(f"limit must be an integer from 1 to {limits.MAX_PAGE_SIZE}, got {text!r}")
-            limit = int(text)
+        limit = read_limit(request)
         wanted = RunFilter(
             status=request.first("status"),
             model_id=request.first("modelId"),
             agent_id=request.first("agentId"),
+            session_id=request.first("sessionId"),
             metadata=read_metadata_filter(request),
         )
         try:
-            runs, next_cursor = self.store.page(wanted, cursor=request.first("cursor"), limit=limit)
+            runs, next_cursor = self.workspace.store.page(wanted, cursor=request.first("cursor"), limit=limit)
         except ValueError as error:
             raise InvalidRequest(str(error)) from None
-        with_total = request.first("includeTotal") in ("1", "true")
         return json_response(
             200,
             {
-                "total": self.store.count(wanted) if with_total else None,
+                "total": self.workspace.store.count(wanted) if wants(request, "includeTotal") else None,
                 "limit": limit,
                 "nextCursor": next_cursor,
                 "runs": [run.to_summary() for run in runs],
@@ -348,19 +311,16 @@ class Api:
         return json_response(200, self._run(request).to_snapshot())
 
     def _stream(self, request: Request, _credential: str) -> Answer:
-        given = (request.headers.get("last-event-id"), request.first("lastSeq"))
-        # Both may be there, and a URL that is opened again may hold an old number: the newer one counts.
-        seqs = [int(text) for text in given if text and text.isascii() and text.isdigit() and len(text) < 16]
-        return StreamResponse(self._run(request), max(seqs, default=0))
+        return StreamResponse(self._run(request), read_last_seq(request))
 
     def _tool_results(self, request: Request, _credential: str) -> Answer:
         run = self._run(request)
-        tool_use_id, answer = read_tool_result(self._body(request))
+        tool_use_id, answer = read_tool_result(read_body(request))
         outcome = run.answer_call(tool_use_id, answer)
         if outcome == "run_terminal":
-            raise _refuse(409, "run_terminal", f"The run {run.id} has already ended; the result was dropped.")
+            raise refuse(409, "run_terminal", f"The run {run.id} has already ended; the result was dropped.")
         if outcome == "unknown_tool_use":
-            raise _refuse(404, "unknown_tool_use", f"No call {tool_use_id!r} of the run waits for a result.")
+            raise refuse(404, "unknown_tool_use", f"No call {tool_use_id!r} of the run waits for a result.")
         return Response(204)
 
     def _cancel(self, request: Request, _credential: str) -> Answer:
@@ -371,7 +331,7 @@ class Api:
 
     def _feedback(self, request: Request, _credential: str) -> Answer:
         run = self._run(request)
-        verdict, explanation, snapshot = read_feedback(self._body(request))
+        verdict, explanation, snapshot = read_feedback(read_body(request))
         first = run.feedback is None
         feedback_id = new_id("fb") if run.feedback is None else run.feedback.id
         run.feedback = Feedback(feedback_id, verdict, explanation, snapshot)
@@ -379,25 +339,3 @@ class Api:
             201 if first else 200,
             {"id": feedback_id, "verdict": verdict, "targetKind": "agent_run", "agentRunId": run.id},
         )
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def read_metadata_filter(request: Request) -> tuple[tuple[str, str], ...]:
-    """Read the repeatable `metadata=key:value` of a listing."""
-    pairs = []
-    for text in request.query.get("metadata", ()):
-        key, colon, value = text.partition(":")
-        if not colon or not key:
-            raise InvalidRequest(f"metadata must be key:value, got {text!r}")
-        pairs.append((key, value))
-    return tuple(pairs)
-
-
-def _reasoning_effort(level: Any) -> str:
-    number: int = limits.REASONING_WORDS[level] if isinstance(level, str) else level
-    if number <= 0:
-        return "off"
-    return "low" if number <= 35 else "medium" if number <= 65 else "high"

@@ -14,18 +14,24 @@ import time
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from json.encoder import encode_basestring
-from typing import Any, Callable, Iterable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 __all__ = [
     "TERMINAL_STATUSES",
+    "EventLog",
     "Feedback",
     "PendingCall",
     "Run",
     "RunFilter",
     "Store",
     "ToolAnswer",
+    "decode_cursor",
+    "encode_cursor",
     "encode_json",
     "new_id",
+    "timestamp",
+    "without_bytes",
+    "without_secrets",
 ]
 
 TERMINAL_STATUSES = frozenset({"succeeded", "failed", "cancelled"})
@@ -43,7 +49,8 @@ def encode_json(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
-def _timestamp(seconds: float) -> str:
+def timestamp(seconds: float) -> str:
+    """Write a time as the platform does: ISO 8601 in UTC with milliseconds."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -75,48 +82,20 @@ class Feedback:
     content_snapshot: Optional[str] = None
 
 
-class Run:
-    """One run: its spec, its state and its log. Safe to use from several threads.
+class EventLog:
+    """A status and the events that led to it, as encoded frames. What an event stream is fed from.
 
-    The engine's thread appends events and waits for tool results, the socket loop reads frames and
-    delivers results; `changed` guards both.
+    `changed` guards status and frames and is notified when waiting may be over.
     """
 
-    def __init__(
-        self,
-        run_id: str,
-        spec: Mapping[str, Any],
-        *,
-        model: Mapping[str, Any],
-        session_id: str | None = None,
-        on_event: Callable[[Run], None] | None = None,
-    ) -> None:
-        self.id = run_id
-        self.spec = spec
-        self.model = model
-        self.session_id = session_id
-        self.metadata: Mapping[str, str] = spec.get("metadata") or {}
+    def __init__(self, log_id: str, on_event: Callable[[EventLog], None] | None = None) -> None:
+        self.id = log_id
         self.status = "queued"
         self.frames: list[bytes] = []
         self.changed = threading.Condition(threading.Lock())
-        # `cancelled`: the client asked for it. `abandoned`: the server stops and nothing is waited for.
-        self.cancelled = threading.Event()
-        self.abandoned = threading.Event()
-        self.final_text: Optional[str] = None
-        self.error: Optional[str] = None
-        self.failure_reason: Optional[dict[str, Any]] = None
-        self.tokens: Optional[Mapping[str, int]] = None
-        self.turns: Optional[int] = None
-        self.tool_call_count = 0
-        self.feedback: Optional[Feedback] = None
-        self.created = time.time()
-        self.completed: Optional[float] = None
-        self._pending: dict[str, PendingCall] = {}
         self._on_event = on_event
         # True while the socket loop already knows that there is something to send.
         self.announced = False
-
-    # ------------------------------------------------------------------ log
 
     @property
     def is_terminal(self) -> bool:
@@ -130,8 +109,65 @@ class Run:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """The log, decoded: a list of `{"seq", "type", "data"}`."""
+        """The log, decoded: what stands in the frames' `data` lines."""
         return [json.loads(frame.split(b"\ndata: ", 1)[1]) for frame in list(self.frames)]
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end. False if `timeout` seconds passed first."""
+        with self.changed:
+            return self.changed.wait_for(lambda: self.is_terminal, timeout)
+
+    def _announce(self) -> None:
+        if self._on_event is not None:
+            self._on_event(self)
+
+
+class Run(EventLog):
+    """One run: its spec, its state and its log. Safe to use from several threads.
+
+    The engine's thread appends events and waits for tool results, the socket loop reads frames and
+    delivers results; `changed` guards both.
+    """
+
+    def __init__(
+        self,
+        run_id: str,
+        spec: Mapping[str, Any],
+        *,
+        model: Mapping[str, Any],
+        session_id: str | None = None,
+        on_event: Callable[[EventLog], None] | None = None,
+    ) -> None:
+        super().__init__(run_id, on_event)
+        self.spec = spec
+        self.model = model
+        self.session_id = session_id
+        self.metadata: Mapping[str, str] = spec.get("metadata") or {}
+        # What was said before this run, retained tool results included (set by a session).
+        self.history: Sequence[Mapping[str, Any]] = ()
+        # The conversation as the loop keeps it, from the system message on; the loop appends to this list.
+        self.conversation: list[dict[str, Any]] = []
+        # Makes up the result of a call, or returns None to have it made for real (set by an eval).
+        self.mock: Optional[Callable[[str, Any], Optional[ToolAnswer]]] = None
+        # Called once with the final status and the terminal event's data, before anybody can see them:
+        # whoever sees the end of a session's run may send the next message.
+        self.on_finish: Optional[Callable[[Run, str, Mapping[str, Any]], None]] = None
+        # `cancelled`: the client asked for it. `abandoned`: the server stops and nothing is waited for.
+        self.cancelled = threading.Event()
+        self.abandoned = threading.Event()
+        self.final_text: Optional[str] = None
+        self.error: Optional[str] = None
+        self.failure_reason: Optional[dict[str, Any]] = None
+        self.tokens: Optional[Mapping[str, int]] = None
+        self.turns: Optional[int] = None
+        self.tool_call_count = 0
+        self.feedback: Optional[Feedback] = None
+        self.created = time.time()
+        self.completed: Optional[float] = None
+        self._pending: dict[str, PendingCall] = {}
+        self._ending = False
+
+    # ------------------------------------------------------------------ log
 
     def emit(self, event_type: str, data: Mapping[str, Any]) -> int:
         """Append an event and return its seq, or 0 if the run has already ended."""
@@ -155,13 +191,24 @@ class Run:
     def finish(self, event_type: str, data: Mapping[str, Any]) -> bool:
         """Append the terminal event and set the state that goes with it. False if there was one already."""
         encoded = encode_json(data)
+        status = _STATUS_OF_TERMINAL[event_type]
+        if event_type == "result" and data.get("subtype", "success") != "success":
+            status = "failed"
         with self.changed:
-            if self.is_terminal:
+            if self.is_terminal or self._ending:
                 return False
+            self._ending = True
+        try:
+            if self.on_finish is not None:
+                self.on_finish(self, status, data)
+        finally:
+            self._finish_now(event_type, encoded, status, data)
+        self._announce()
+        return True
+
+    def _finish_now(self, event_type: str, encoded: bytes, status: str, data: Mapping[str, Any]) -> None:
+        with self.changed:
             self._append(event_type, encoded)
-            status = _STATUS_OF_TERMINAL[event_type]
-            if event_type == "result" and data.get("subtype", "success") != "success":
-                status = "failed"
             self.completed = time.time()
             self.tokens = data.get("tokens", self.tokens)
             self.turns = data.get("turns", self.turns)
@@ -177,8 +224,6 @@ class Run:
             self._pending.clear()
             self.status = status
             self.changed.notify_all()
-        self._announce()
-        return True
 
     def _append(self, event_type: str, encoded: bytes) -> int:
         if self.status in TERMINAL_STATUSES:  # nothing follows a terminal event
@@ -190,16 +235,15 @@ class Run:
         )
         return seq
 
-    def _announce(self) -> None:
-        if self._on_event is not None:
-            self._on_event(self)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end of the run. False if `timeout` seconds passed first."""
-        with self.changed:
-            return self.changed.wait_for(lambda: self.is_terminal, timeout)
-
     # ----------------------------------------------------------- tool calls
+
+    def mocked(self, name: str, arguments: Any) -> ToolAnswer | None:
+        """Return the made-up result of a call, or None where the call is to be made."""
+        answer = None if self.mock is None else self.mock(name, arguments)
+        if answer is not None:
+            with self.changed:
+                self.tool_call_count += 1
+        return answer
 
     def open_call(self, tool_use_id: str, name: str) -> PendingCall:
         """Note a call before its event goes out, so that no answer can come too early."""
@@ -217,7 +261,7 @@ class Run:
         """
         mirror: dict[str, Any] = {"toolUseId": tool_use_id, "error" if answer.is_error else "output": answer.text}
         if answer.files:
-            mirror["files"] = [{k: v for k, v in entry.items() if k != "data"} for entry in answer.files]
+            mirror["files"] = without_bytes(answer.files)
         encoded = encode_json(mirror)
         with self.changed:
             if self.is_terminal:
@@ -276,7 +320,7 @@ class Run:
                 "specName": self.spec.get("name"),
                 "agentId": self.spec.get("agentId"),
                 "modelId": self.spec.get("modelId"),
-                "spec": _without_secrets(self.spec),
+                "spec": without_secrets(self.spec),
                 "finalText": self.final_text,
                 "error": self.error,
                 "failureReason": self.failure_reason,
@@ -285,8 +329,8 @@ class Run:
                 "model": self.model if done else None,
                 "toolCallCount": self.tool_call_count,
                 "metadata": dict(self.metadata),
-                "createdAt": _timestamp(self.created),
-                "completedAt": _timestamp(self.completed) if self.completed else None,
+                "createdAt": timestamp(self.created),
+                "completedAt": timestamp(self.completed) if self.completed else None,
             }
 
     def to_summary(self) -> dict[str, Any]:
@@ -308,8 +352,8 @@ class Run:
                 "durationMs": int((self.completed - self.created) * 1000) if self.completed else None,
                 "toolCallCount": self.tool_call_count,
                 "metadata": dict(self.metadata),
-                "createdAt": _timestamp(self.created),
-                "completedAt": _timestamp(self.completed) if self.completed else None,
+                "createdAt": timestamp(self.created),
+                "completedAt": timestamp(self.completed) if self.completed else None,
             }
 
 
@@ -323,7 +367,12 @@ def _last_user_text(spec: Mapping[str, Any]) -> str:
     return ""
 
 
-def _without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
+def without_bytes(files: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Copy the descriptions of files, leaving what is in them behind."""
+    return [{name: value for name, value in entry.items() if name != "data"} for entry in files]
+
+
+def without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a spec for an answer: header values of tool refs and the bytes of files stay behind."""
     shown = dict(spec)
     if spec.get("tools"):
@@ -333,12 +382,7 @@ def _without_secrets(spec: Mapping[str, Any]) -> dict[str, Any]:
         ]
     if spec.get("messages"):
         shown["messages"] = [
-            {
-                **message,
-                "attachments": [{k: v for k, v in entry.items() if k != "data"} for entry in message["attachments"]],
-            }
-            if message.get("attachments")
-            else message
+            {**message, "attachments": without_bytes(message["attachments"])} if message.get("attachments") else message
             for message in spec["messages"]
         ]
     return shown
@@ -395,7 +439,7 @@ class Store:
             ValueError: The cursor is not one of ours.
         """
         order = self.all()
-        index = len(order) if cursor is None else _decode_cursor(cursor)
+        index = len(order) if cursor is None else decode_cursor(cursor)
         found: list[Run] = []
         # A cursor is a place in the order of creation: runs that start meanwhile do not move a page.
         while index > 0:
@@ -403,7 +447,7 @@ class Store:
             run = order[index] if index < len(order) else None
             if run is not None and wanted.accepts(run):
                 if len(found) == limit:
-                    return found, _encode_cursor(index + 1)
+                    return found, encode_cursor(index + 1)
                 found.append(run)
         return found, None
 
@@ -417,15 +461,17 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(8)}"
 
 
-def _encode_cursor(index: int) -> str:
-    return base64.urlsafe_b64encode(b"c1:%d" % index).decode("ascii").rstrip("=")
+def encode_cursor(index: int, kind: str = "c1") -> str:
+    """Write a place in a listing as an opaque token. `kind` keeps the tokens of two listings apart."""
+    return base64.urlsafe_b64encode(f"{kind}:{index}".encode()).decode("ascii").rstrip("=")
 
 
-def _decode_cursor(cursor: str) -> int:
+def decode_cursor(cursor: str, kind: str = "c1") -> int:
+    """Read a token of `encode_cursor` back. Raises `ValueError`."""
     try:
         text = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode("ascii")
-        version, _, index = text.partition(":")
-        if version == "c1" and index.isdigit():
+        given, _, index = text.partition(":")
+        if given == kind and index.isdigit():
             return int(index)
     except (UnicodeError, ValueError):
         pass
