@@ -34,6 +34,7 @@ from mantyx_sync.local.faults import (
     rewrite,
     silent,
 )
+from mantyx_sync.local.routes import ROUTES
 from tests.plain_http import (
     DEADLINE_S,
     ORDER_TOOL,
@@ -299,6 +300,11 @@ def test_rate_limits_count_by_bucket_and_say_where_they_stand() -> None:
         assert "x-ratelimit-limit" not in request(server, "GET", "/models").headers
 
 
+def test_the_docstring_names_every_route() -> None:
+    assert LocalServer.__doc__ is not None
+    assert [route.name for route in ROUTES if f"`{route.name}`" not in LocalServer.__doc__] == []
+
+
 def test_the_documented_rate_limits_are_at_hand() -> None:
     assert DOCUMENTED_RATE_LIMITS == {"run_starts": 120, "lifecycle": 600, "mutations": 120}
 
@@ -361,19 +367,11 @@ BAD_SPECS: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "user", "content": "", "attachments": [{**FILE, "mimeType": "a/b"}]}]}, "mimeType"),
     ({"messages": [{"role": "user", "content": "", "attachments": [{**FILE, "data": "data:x"}]}]}, "base64"),
     (
-        {
-            "messages": [
-                {"role": "user", "content": "", "attachments": [{"type": "input_file_url", "url": "http://x"}]}
-            ]
-        },
+        {"messages": [{"role": "user", "content": "", "attachments": [{"type": "input_file_url", "url": "http://x"}]}]},
         "https",
     ),
     (
-        {
-            "messages": [
-                {"role": "user", "content": "", "attachments": [{**FILE, "data": "A" * (4 * 1024 * 1024)}] * 2}
-            ]
-        },
+        {"messages": [{"role": "user", "content": "", "attachments": [{**FILE, "data": "A" * (4 * 1024 * 1024)}] * 2}]},
         "the limit is 5242880",
     ),
     ({"prompt": "x", "tools": {}}, "tools must be an array"),
@@ -411,9 +409,7 @@ BAD_SPECS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("spec", "message"), BAD_SPECS, ids=[text for _, text in BAD_SPECS])
-def test_a_spec_outside_the_documented_limits_gets_400(
-    server: LocalServer, spec: dict[str, Any], message: str
-) -> None:
+def test_a_spec_outside_the_documented_limits_gets_400(server: LocalServer, spec: dict[str, Any], message: str) -> None:
     refused = request(server, "POST", "/agent-runs", {"systemPrompt": "x", **spec})
     assert refused.status == 400
     assert refused.json["error"] == "invalid_request"
