@@ -19,6 +19,7 @@ import pytest
 from mantyx_sync.local import (
     Failure,
     LocalServer,
+    OAuthApp,
     Pause,
     RuleModel,
     ScriptedModel,
@@ -28,7 +29,7 @@ from mantyx_sync.local import (
     Usage,
 )
 from mantyx_sync.local.faults import answer, cut, rate_limited
-from tests.plain_http import DEADLINE_S, wait_until
+from tests.plain_http import DEADLINE_S, ORDER_TOOL, wait_until
 
 PEER = os.environ.get("MANTYX_PEER_PYTHON")
 pytestmark = [
@@ -144,7 +145,7 @@ def test_it_follows_a_stream() -> None:
         shown = peer(
             server,
             """
-            events = list(client.stream_agent(system_prompt="x", prompt="Tell me a story."))
+            events = list(client.stream_agent(system_prompt="x", prompt="Tell me a story.", reasoning_level="low"))
             show(events=[(e.seq, e.type, e.data.get("text")) for e in events])
             """,
         )
@@ -330,3 +331,327 @@ def test_it_repeats_a_tool_result_that_met_a_busy_server() -> None:
         shown = peer(server, 'show(text=client.run_agent(system_prompt="x", prompt="y", tools=[order_tool]).text)')
         wait_until(lambda: server.runs[0].is_terminal, deadline=DEADLINE_S)
     assert (shown["text"], busy.hits) == ("Done.", 1)
+
+
+# ------------------------------------------------------------------------------------ sessions
+
+
+def test_its_session_keeps_a_conversation_with_overrides_that_do_not_stick() -> None:
+    call = [ToolUse("get_order", {"order_id": "17"})]
+
+    def script(request: Any) -> list[Any]:
+        said = [message["content"] for message in request.messages if message["role"] == "user"]
+        return [call, ["It has shipped."]] if len(said) == 1 else [f"You said {', '.join(said)}."]
+
+    with LocalServer(ScriptedModel(script)) as server:
+        shown = peer(
+            server,
+            """
+            session = client.create_session(
+                system_prompt="You help.", tools=[order_tool], metadata={"customer": "acme"}, reasoning_level="low",
+                supervisor={"interval": 7}, loop_detection={"consecutiveThreshold": 2, "hardCutoffThreshold": 4},
+            )
+            deltas = []
+            first = session.send("Where is order 17?", on_assistant_delta=deltas.append)
+            second = session.send(
+                "And?", reasoning_level=0, loop_detection=False, tool_budgets={}, supervisor=False,
+                metadata={"trace": "t1"},
+            )
+            third = session.send([{"role": "user", "content": "So?"}])
+            info = session.info()
+            show(
+                id=session.id, texts=[first.text, second.text, third.text], deltas=deltas, status=info.status,
+                history=[(m["role"], m["content"]) for m in session.history()], metadata=info.metadata,
+                spec=info.agent_spec["supervisor"],
+            )
+            """,
+        )
+        runs = server.runs
+        assert [run.session_id for run in runs] == [shown["id"]] * 3
+    assert shown["texts"] == [
+        "It has shipped.",
+        "You said Where is order 17?, And?.",
+        "You said Where is order 17?, And?, So?.",
+    ]
+    assert shown["deltas"] == ["It has shipped."]
+    assert (shown["status"], shown["metadata"], shown["spec"]) == ("active", {"customer": "acme"}, {"interval": 7})
+    assert shown["history"] == [
+        ["user", "Where is order 17?"],
+        ["assistant", shown["texts"][0]],
+        ["user", "And?"],
+        ["assistant", shown["texts"][1]],
+        ["user", "So?"],
+        ["assistant", shown["texts"][2]],
+    ]
+    guards = ("reasoningLevel", "loopDetection", "toolBudgets", "supervisor")
+    assert [runs[1].spec[name] for name in guards] == [0, False, {}, False]
+    assert runs[2].spec["supervisor"] == {"interval": 7}
+    assert "toolBudgets" not in runs[2].spec
+    assert [run.metadata for run in runs] == [
+        {"customer": "acme"},
+        {"customer": "acme", "trace": "t1"},
+        {"customer": "acme"},
+    ]
+
+
+def test_its_session_is_resumed_elsewhere_replayed_in_pages_and_ended() -> None:
+    with LocalServer(RuleModel()) as server:
+        session_id = peer(
+            server,
+            """
+            session = client.create_session(system_prompt="You help.", tools=[order_tool])
+            session.send("Look.", attachments=[
+                {"type": "input_file", "mimeType": "text/plain", "filename": "a.txt", "data": "MTIzNDU="},
+            ])
+            show(id=session.id)
+            """,
+        )["id"]
+        shown = peer(
+            server,
+            f"""
+            session = client.resume_session({session_id!r}, tools=[order_tool])
+            text = session.send("Where is order 17?").text
+            pages, before = [], None
+            while True:
+                page = session.events_page(last_messages=3, before_seq=before)
+                pages.append([(e.seq, e.type) for e in page.events])
+                before = page.next_before_seq
+                if before is None:
+                    break
+            first = session.events(full=True)[0]
+            session.end()
+            try:
+                session.send("More?")
+            except MantyxError as error:
+                refused = (error.status, error.code)
+            show(
+                text=text, pages=pages, total=page.total, truncated=page.truncated, first=first.data,
+                last=[e.seq for e in session.events(last_messages=1)], refused=refused, status=session.info().status,
+            )
+            """,
+        )
+    assert shown["text"] == "get_order (order_id 17) says: order 17 has shipped."
+    assert shown["pages"] == [
+        [[2, "assistant_message"], [3, "user_message"], [4, "assistant_message"]],
+        [[1, "user_message"]],
+    ]
+    assert (shown["total"], shown["truncated"], shown["last"]) == (4, False, [4])
+    assert shown["first"] == {
+        "text": "Look.",
+        "attachments": [{"type": "input_file", "mimeType": "text/plain", "filename": "a.txt", "size": 5}],
+    }
+    assert (shown["refused"], shown["status"]) == ([409, "session_ended"], "ended")
+
+
+def test_it_lists_sessions_by_metadata_and_cursor() -> None:
+    with LocalServer(ScriptedModel(["ok"])) as server:
+        shown = peer(
+            server,
+            """
+            ids = [
+                client.create_session(system_prompt="x", metadata={"k": str(n % 2), "n": "a:b c"}).id for n in range(6)
+            ]
+            client.end_session(ids[0])
+            found, page = [], client.list_sessions(metadata={"k": "0", "n": "a:b c"}, limit=2)
+            total = page.total
+            while True:
+                found += [s.session_id for s in page.sessions]
+                if page.next_cursor is None:
+                    break
+                page = client.list_sessions(metadata={"k": "0"}, limit=2, cursor=page.next_cursor)
+            ended = [s.session_id for s in client.list_sessions(status="ended").sessions]
+            show(ids=ids, found=found, total=total, ended=ended, metadata=page.sessions[0].metadata)
+            """,
+        )
+    assert shown["found"] == shown["ids"][4::-2]
+    assert (shown["total"], shown["ended"]) == (3, shown["ids"][:1])
+    assert shown["metadata"] == {"k": "0", "n": "a:b c"}
+
+
+def test_its_plan_only_turn_leaves_no_answer_in_the_session() -> None:
+    with LocalServer(ScriptedModel(["Done."])) as server:
+        shown = peer(
+            server,
+            """
+            session = client.create_session(system_prompt="x")
+            plan = session.run_plan("Move house.", steps=["Pack", "Drive"], brief="Move").plan
+            text = session.send("Do it.").text
+            show(plan=plan, text=text, history=[(m["role"], m["content"]) for m in session.history()])
+            """,
+        )
+    assert [step["title"] for step in shown["plan"]["steps"]] == ["Pack", "Drive"]
+    assert shown["history"] == [["user", "Move house."], ["user", "Do it."], ["assistant", "Done."]]
+
+
+# --------------------------------------------------------------------------------------- OAuth
+
+APP = OAuthApp("mantyx_oa_1", "mantyx_oas_1", scopes=["runs:read", "runs:write"], refresh_tokens=["mantyx_rt_1"])
+OAUTH = """
+from mantyx import MantyxOAuthClient, MantyxOAuthError, MantyxScopeError
+oauth = MantyxOAuthClient(client_id="mantyx_oa_1", client_secret="mantyx_oas_1", base_url=settings["base_url"])
+source = oauth.refresh_token_source(refresh_token="mantyx_rt_1")
+client = MantyxClient(
+    token_source=source, workspace_slug=settings["workspace_slug"], base_url=settings["base_url"]
+)
+"""
+
+
+def test_it_refreshes_its_access_token_when_one_expires() -> None:
+    with LocalServer(ScriptedModel(["Done."]), oauth_apps=[APP]) as server:
+        script = (
+            OAUTH
+            + """
+first = client.run_agent(system_prompt="x", prompt="y").text
+print("ready", flush=True)
+sys.stdin.readline()
+second = client.run_agent(system_prompt="x", prompt="y").text
+token = oauth.refresh(refresh_token="mantyx_rt_1", scope=["runs:read"])
+show(texts=[first, second], token=token)
+"""
+        )
+        with peer_process(server, script) as process:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout.readline() == "ready\n"
+            assert server.expire_tokens() == 1
+            output, errors = process.communicate("go\n", timeout=60)
+            assert process.returncode == 0, errors
+        routes = [request.route for request in server.requests]
+    shown = json.loads(output.splitlines()[-1])
+    assert shown["texts"] == ["Done.", "Done."]
+    assert routes.count("oauth_token") == 3
+    token = shown["token"]
+    assert (token["refresh_token"], token["expires_in"], token["scope"]) == ("mantyx_rt_1", 3600, "runs:read")
+
+
+def test_it_understands_a_revoked_grant_and_a_missing_scope() -> None:
+    with LocalServer(ScriptedModel(["Done."]), oauth_apps=[APP]) as server:
+        shown = peer(
+            server,
+            OAUTH
+            + """
+try:
+    client.list_models()
+except MantyxScopeError as error:
+    scopes = list(error.required_scopes)
+oauth.revoke(token="mantyx_rt_1")
+failures = []
+for call in (lambda: oauth.refresh(refresh_token="mantyx_rt_1"),
+             lambda: client.run_agent(system_prompt="x", prompt="y")):
+    try:
+        call()
+    except MantyxOAuthError as error:
+        failures.append((error.oauth_error, error.status))
+show(scopes=scopes, failures=failures)
+""",
+        )
+    assert shown["scopes"] == ["models:read"]
+    assert shown["failures"] == [["invalid_grant", 400]] * 2
+
+
+# --------------------------------------------------------------------------------------- evals
+
+ORDERS = {
+    "id": "ds_orders",
+    "name": "Orders",
+    "toolMocks": {"get_order": "order 17 is lost"},
+    "cases": [
+        {
+            "id": "c1",
+            "name": "finds",
+            "input": {"role": "user", "content": "Where is order 17?"},
+            "scorers": [
+                {"type": "tool_called", "tool": "get_order", "args": {"order_id": "17"}},
+                {"type": "contains", "value": "has shipped"},
+            ],
+        }
+    ],
+}
+
+
+def test_it_runs_an_eval_with_a_local_tool() -> None:
+    with LocalServer(RuleModel(), eval_datasets=[ORDERS]) as server:
+        shown = peer(
+            server,
+            """
+            events = []
+            detail = client.run_eval(
+                dataset_id="ds_orders", agent={"systemPrompt": "x"}, tools=[order_tool],
+                overrides={"disabledMocks": ["get_order"]}, on_event=events.append, poll_interval_s=0.02,
+            )
+            show(detail=detail, events=[e.type for e in events], last=events[-1].data)
+            """,
+        )
+    detail = shown["detail"]
+    assert (detail["status"], detail["dataset_name"], detail["inline_agent"]) == ("succeeded", "Orders", True)
+    assert (detail["total_cases"], detail["passed_cases"], detail["score"]) == (1, 1, 1.0)
+    (result,) = detail["results"]
+    assert (result["case_id"], result["case"]["name"], result["passed"]) == ("c1", "finds", True)
+    assert result["tool_calls"][0]["output"] == "order 17 has shipped"
+    assert [score["passed"] for score in result["scores"]] == [True, True]
+    assert "local_tool_call" in shown["events"]
+    assert (shown["events"][0], shown["events"][-1]) == ("snapshot", "run_completed")
+    assert shown["last"]["passedCases"] == 1
+
+
+def test_it_reads_data_sets_and_compares_streams_and_cancels_evals() -> None:
+    agents = {"agt_1": {"systemPrompt": "x", "tools": [ORDER_TOOL]}}
+    with LocalServer(RuleModel(), eval_datasets=[ORDERS], agents=agents) as server:
+        shown = peer(
+            server,
+            """
+            from mantyx import AgentEvalOverrides, InlineEvalCaseSpec, InlineEvalDatasetSpec
+            datasets = client.list_eval_datasets().datasets
+            dataset = client.get_eval_dataset(datasets[0].id)
+            runs = [
+                client.run_eval(dataset_id="ds_orders", agent_id="agt_1", poll_interval_s=0.02),
+                client.run_eval(
+                    dataset_id="ds_orders", agent_id="agt_1", poll_interval_s=0.02,
+                    overrides=AgentEvalOverrides(disable_tools=True, system_prompt_append="Be kind."),
+                ),
+            ]
+            compared = client.compare_eval_runs(runs[0].id, runs[1].id)
+            inline = client.create_eval_run(
+                dataset=InlineEvalDatasetSpec(cases=[InlineEvalCaseSpec(input={"prompt": "Hi"})]),
+                agent={"systemPrompt": "x"},
+            )
+            events = [e.type for e in client.stream_eval_run(inline.run_id)]
+            cancelled = client.cancel_eval_run(inline.run_id)
+            listed = client.list_eval_runs(dataset_id="ds_orders", status="succeeded", limit=10)
+            show(datasets=datasets, dataset=dataset, runs=runs, compared=compared, events=events,
+                 cancelled=cancelled, inline=inline, listed=listed)
+            """,
+        )
+        assert server.eval_run(shown["inline"]["run_id"]).status == "succeeded"
+    assert (shown["datasets"][0]["case_count"], shown["datasets"][0]["run_count"]) == (1, 0)
+    assert shown["dataset"]["tool_mocks"] == ORDERS["toolMocks"]
+    assert shown["dataset"]["cases"][0]["scorers"] == ORDERS["cases"][0]["scorers"]  # type: ignore[index]
+    first, second = shown["runs"]
+    assert first["results"][0]["tool_calls"][0]["output"] == "order 17 is lost"
+    assert second["results"][0]["tool_calls"] == []
+    assert second["agent_overrides"] == {"disableTools": True, "systemPromptAppend": "Be kind."}
+    compared = shown["compared"]
+    assert (compared["run_a"]["id"], compared["run_b"]["id"]) == (first["id"], second["id"])
+    assert compared["cases"][0]["case_name"] == "finds"
+    assert compared["cases"][0]["a"]["score"] == 0.5
+    assert (shown["events"][0], shown["events"][-1]) == ("snapshot", "run_completed")
+    assert shown["cancelled"] == {"ok": True}
+    assert [run["id"] for run in shown["listed"]["runs"]] == [second["id"], first["id"]]
+
+
+def test_its_cancelled_eval_ends_as_cancelled() -> None:
+    reached = threading.Event()
+    with LocalServer(ScriptedModel([[Pause(threading.Event(), reached)]])) as server:
+        script = """
+            accepted = client.create_eval_run(
+                dataset={"cases": [{"input": {"prompt": "Hi"}}]}, agent={"systemPrompt": "x"})
+            sys.stdin.readline()
+            client.cancel_eval_run(accepted.run_id)
+            events = [e.type for e in client.stream_eval_run(accepted.run_id)]
+            show(last=events[-1], status=client.get_eval_run(accepted.run_id).status)
+            """
+        with peer_process(server, script) as process:
+            assert reached.wait(60)
+            output, errors = process.communicate("go\n", timeout=60)
+            assert process.returncode == 0, errors
+    assert json.loads(output) == {"last": "run_cancelled", "status": "cancelled"}
