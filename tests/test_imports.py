@@ -33,6 +33,8 @@ WINGS = {"local", "mcp", "a2a", "spacefix", "loom", "display", "cli"}
 BASE = {"_version", "errors", "limits"}
 DATA = {
     "checks",
+    "eval_results",
+    "eval_specs",
     "events",
     "formats",
     "guards",
