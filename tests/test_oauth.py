@@ -21,13 +21,17 @@ from mantyx_sync.errors import (
     MantyxError,
     MantyxNetworkError,
     MantyxOAuthError,
+    MantyxScopeError,
     MantyxTimeoutError,
 )
+from mantyx_sync.local import LocalServer, OAuthApp
+from mantyx_sync.local.oauth import SCOPES
 from mantyx_sync.oauth import MantyxOAuthClient, OAuthToken, RefreshTokenSource, TokenSource
 from mantyx_sync.transport import flight
 from mantyx_sync.transport.auth import TokenAuth
 from mantyx_sync.transport.body import Release
 from mantyx_sync.transport.flight import SingleFlight
+from mantyx_sync.transport.http import HttpTransport
 from mantyx_sync.transport.retry import Repeat
 from mantyx_sync.transport.secret import Secret
 from tests.wire import (
@@ -675,3 +679,66 @@ def test_releasing_a_stream_does_not_end_the_refresh_that_others_wait_for(refres
 def test_secret_text_is_text() -> None:
     secret = Secret("mantyx_at_1")
     assert (secret, f"{secret}", repr(secret)) == ("mantyx_at_1", "mantyx_at_1", "'***'")
+
+
+# --------------------------------------------------------------------------------------------- the embedded server
+
+
+@pytest.fixture
+def local() -> Iterator[tuple[LocalServer, MantyxOAuthClient]]:
+    """An embedded server that knows one app with two refresh tokens, and the app's client."""
+    app = OAuthApp("mantyx_oa_1", SECRET, refresh_tokens={REFRESH: SCOPES, "mantyx_rt_small": ["models:read"]})
+    with LocalServer(oauth_apps=[app]) as server:
+        client = oauth_client(server.url)
+        yield server, client
+        client.close()
+
+
+def models(server: LocalServer, source: TokenSource) -> HttpTransport:
+    http = transport(server.url, auth=TokenAuth(source))
+    assert http.request("GET", f"/api/v1/workspaces/{server.workspace_slug}/models").json()["models"] is not None
+    return http
+
+
+def test_a_source_keeps_a_client_of_the_embedded_server_going(local: Any) -> None:
+    server, client = local
+    source = client.refresh_token_source(refresh_token=REFRESH)
+    http = models(server, source)
+    first = source.token
+    server.expire_tokens()
+    models(server, source).close()
+    assert source.token.access_token != first.access_token
+    assert source.token.refresh_token == REFRESH
+    http.close()
+
+
+def test_revoking_the_refresh_token_ends_its_source(local: Any) -> None:
+    server, client = local
+    source = client.refresh_token_source(refresh_token=REFRESH)
+    http = models(server, source)
+    client.revoke(token=REFRESH)
+    for _ in range(2):
+        with pytest.raises(MantyxOAuthError) as caught:
+            http.request("GET", f"/api/v1/workspaces/{server.workspace_slug}/models")
+        assert caught.value.oauth_error == "invalid_grant"
+    tokens = [request for request in server.requests if request.route == "oauth_token"]
+    assert len(tokens) == 2
+    http.close()
+
+
+def test_a_scope_that_is_lacking_is_named(local: Any) -> None:
+    server, client = local
+    http = models(server, client.refresh_token_source(refresh_token="mantyx_rt_small"))
+    with pytest.raises(MantyxScopeError) as caught:
+        http.request("GET", f"/api/v1/workspaces/{server.workspace_slug}/agent-runs")
+    assert caught.value.required_scopes == ("runs:read",)
+    with pytest.raises(MantyxOAuthError, match="invalid_scope"):
+        client.refresh(refresh_token="mantyx_rt_small", scope="runs:read")
+    http.close()
+
+
+def test_a_wrong_secret_is_refused(local: Any) -> None:
+    server, _ = local
+    with oauth_client(server.url, client_secret="wrong") as client, pytest.raises(MantyxOAuthError) as caught:
+        client.refresh(refresh_token=REFRESH)
+    assert (caught.value.oauth_error, caught.value.status) == ("invalid_client", 401)
