@@ -195,10 +195,10 @@ def as_json(text: str) -> Any:
 
 
 def results_of(request: ModelRequest) -> list[Mapping[str, Any]]:
-    """The tool results since the last user message."""
+    """The tool results since the user's last message."""
     results: list[Mapping[str, Any]] = []
     for message in reversed(request.messages):
-        if message["role"] == "user":
+        if message["role"] == "user" and not message.get("steering"):
             break
         if message["role"] == "tool":
             results.insert(0, message)

@@ -70,8 +70,11 @@ class ModelRequest:
 
     `messages` are mappings with `role` (`system`, `user`, `assistant`, `tool`) and `content`. An assistant's
     may have `toolCalls` (`id`, `name`, `input`); a tool's has `toolUseId`, `name`, `isError` and maybe
-    `files`. On a turn where tools are disabled `tools` is empty. A model that waits for something should
-    stop when `cancelled` or `abandoned` is set.
+    `files`; the last user message may have `attachments`. A user message with `steering` was put in by a
+    guard; one to which a task plan was added has the user's own words in `asked`. On a turn where tools are
+    disabled `tools` is empty. `output_schema` is the `outputSchema` the answer must fit, or None.
+    `model_id` is the catalog id the run uses now. A model that waits for something should stop when
+    `cancelled` or `abandoned` is set.
     """
 
     messages: Sequence[Mapping[str, Any]]
@@ -81,13 +84,15 @@ class ModelRequest:
     run_id: str
     cancelled: threading.Event = field(repr=False, default_factory=threading.Event)
     abandoned: threading.Event = field(repr=False, default_factory=threading.Event)
+    model_id: str = ""
+    output_schema: Optional[Mapping[str, Any]] = None
 
     @property
     def prompt(self) -> str:
-        """The text of the last user message."""
+        """The user's last words, without what guards and plans added."""
         for message in reversed(self.messages):
-            if message["role"] == "user":
-                return str(message["content"])
+            if message["role"] == "user" and not message.get("steering"):
+                return str(message.get("asked", message["content"]))
         return ""
 
 
@@ -152,7 +157,11 @@ class ModelFailure(Exception):
 
 
 class Model(Protocol):
-    """What the agent loop needs of a model. `complete` may be called from many threads at once."""
+    """What the agent loop needs of a model. `complete` may be called from many threads at once.
+
+    A model that makes its answers fit `ModelRequest.output_schema` says how in an attribute
+    `structured_output`: `native_schema` or `synthetic_tool`. Without the attribute it is taken to ignore schemas.
+    """
 
     @property
     def model_id(self) -> str:
@@ -216,6 +225,7 @@ class ScriptedModel:
     Args:
         turns: The turns, or a function that returns them.
         model_id: The catalog id that the run reports.
+        structured_output: How the script claims to keep to an output schema; `none` if it does not.
     """
 
     def __init__(
@@ -223,8 +233,10 @@ class ScriptedModel:
         turns: Script | Callable[[ModelRequest], Script] = ("Done.",),
         *,
         model_id: str = "local:scripted",
+        structured_output: str = "native_schema",
     ) -> None:
         self.model_id = model_id
+        self.structured_output = structured_output
         self._turns = turns
         self._chosen: dict[str, Script] = {}
 
