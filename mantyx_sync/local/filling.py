@@ -199,10 +199,7 @@ class _Filler:
             expected = self._expected_kind()
             return expected is None or token.kind == expected
         return (
-            token.kind == "word"
-            and self._expected_kind() is None
-            and not self._is_id()
-            and (token.text[:1].isupper())
+            token.kind == "word" and self._expected_kind() is None and not self._is_id() and (token.text[:1].isupper())
         )
 
     def _is_named(self, token: Token) -> bool:

@@ -32,6 +32,7 @@ class RuleModel:
 
     def __init__(self, *, model_id: str = "local:rule", word_delay: float = 0.0) -> None:
         self.model_id = model_id
+        self.structured_output = "native_schema"
         self._word_delay = word_delay
 
     def complete(self, request: ModelRequest) -> Iterator[ModelPart]:
@@ -46,7 +47,7 @@ class RuleModel:
         if calls:
             yield from calls
             return
-        schema = request.spec.get("outputSchema")
+        schema = request.output_schema
         if schema:
             text = json.dumps(compose(schema["schema"], facts, _report(request, results, lacking)))
         else:
@@ -165,9 +166,7 @@ def _report(request: ModelRequest, results: Sequence[Mapping[str, Any]], lacking
     if request.tools:
         names = ", ".join(tool.name for tool in request.tools)
         return f"I am a small rule model and work through tools only. None of mine ({names}) fits this request."
-    return (
-        f"I am a small rule model without knowledge of my own, and I was given no tools. You said: {request.prompt}"
-    )
+    return f"I am a small rule model without knowledge of my own, and I was given no tools. You said: {request.prompt}"
 
 
 def _describe(message: Mapping[str, Any], call: Mapping[str, Any]) -> str:
