@@ -5,8 +5,9 @@
     with LocalServer() as server:
         print(server.url)
 
-`LocalServer` serves the routes and runs the agent loop; a `ScriptedModel` plays turns written down for a
-test, the `RuleModel` uses the tools it is given. `mantyx_sync.local.faults` makes things go wrong on demand.
+`LocalServer` serves the routes and runs the agent loop with its guards; a `ScriptedModel` plays turns written
+down for a test, the `RuleModel` uses the tools it is given, an `OpenAICompatibleModel` asks a model served
+elsewhere. `mantyx_sync.local.faults` makes things go wrong on demand.
 Importing starts nothing.
 """
 
@@ -26,9 +27,14 @@ from mantyx_sync.local.model import (
     TurnEnd,
     Usage,
 )
+from mantyx_sync.local.oauth import OAuthApp
+from mantyx_sync.local.openai import OpenAICompatibleModel
+from mantyx_sync.local.plan import PlanDraft, PlanRequest, split_prompt
 from mantyx_sync.local.routes import DOCUMENTED_RATE_LIMITS
 from mantyx_sync.local.rules import RuleModel
 from mantyx_sync.local.server import LocalServer
+from mantyx_sync.local.supervisor import Review, Verdict, rule_judge
+from mantyx_sync.local.toolset import ServerTool, ToolFile, ToolOutput
 
 __all__ = [
     "DOCUMENTED_RATE_LIMITS",
@@ -37,13 +43,24 @@ __all__ = [
     "Model",
     "ModelFailure",
     "ModelRequest",
+    "OAuthApp",
+    "OpenAICompatibleModel",
     "Pause",
+    "PlanDraft",
+    "PlanRequest",
+    "Review",
     "RuleModel",
     "ScriptedModel",
+    "ServerTool",
     "Text",
     "Thinking",
     "ToolDeclaration",
+    "ToolFile",
+    "ToolOutput",
     "ToolUse",
     "TurnEnd",
     "Usage",
+    "Verdict",
+    "rule_judge",
+    "split_prompt",
 ]
