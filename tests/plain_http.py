@@ -8,9 +8,9 @@ import json
 import socket
 import threading
 from dataclasses import dataclass
-from typing import Any, Iterator, Mapping, Optional
+from typing import Any, Iterable, Iterator, Mapping, Optional
 
-from mantyx_sync.local import LocalServer
+from mantyx_sync.local import LocalServer, ModelRequest, ScriptedModel
 
 DEADLINE_S = 10.0
 
@@ -24,6 +24,33 @@ ORDER_TOOL = {
         "required": ["order_id"],
     },
 }
+
+
+class Recorder:
+    """A model that keeps what it was asked and answers by a script."""
+
+    model_id = "local:recorder"
+    structured_output = "native_schema"
+
+    def __init__(self, turns: Any) -> None:
+        self.script = ScriptedModel(turns)
+        self.requests: list[ModelRequest] = []
+
+    def complete(self, request: ModelRequest) -> Iterable[Any]:
+        self.requests.append(request)
+        return self.script.complete(request)
+
+
+def types(events: list[dict[str, Any]]) -> list[str]:
+    return [event["type"] for event in events]
+
+
+def of_type(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return [event["data"] for event in events if event["type"] == name]
+
+
+def local_tool(name: str, **fields: Any) -> dict[str, Any]:
+    return {"kind": "local", "name": name, **fields}
 
 
 @dataclass

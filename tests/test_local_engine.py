@@ -25,36 +25,18 @@ from mantyx_sync.local.store import Run
 from tests.plain_http import (
     DEADLINE_S,
     ORDER_TOOL,
+    Recorder,
     answer_calls,
     live,
+    local_tool,
+    of_type,
     request,
     run_to_end,
     start,
     stream,
+    types,
     wait_until,
 )
-
-
-class Recorder:
-    """A model that keeps what it was asked and answers by a script."""
-
-    model_id = "local:recorder"
-
-    def __init__(self, turns: list[Any]) -> None:
-        self.script = ScriptedModel(turns)
-        self.requests: list[ModelRequest] = []
-
-    def complete(self, request: ModelRequest) -> Iterable[Any]:
-        self.requests.append(request)
-        return self.script.complete(request)
-
-
-def types(events: list[dict[str, Any]]) -> list[str]:
-    return [event["type"] for event in events]
-
-
-def of_type(events: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    return [event["data"] for event in events if event["type"] == name]
 
 
 def post_result(server: LocalServer, run_id: str, tool_use_id: str, **body: Any) -> int:
@@ -62,16 +44,12 @@ def post_result(server: LocalServer, run_id: str, tool_use_id: str, **body: Any)
     return request(server, "POST", path, {"toolUseId": tool_use_id, **body}).status
 
 
-def local_tool(name: str, **fields: Any) -> dict[str, Any]:
-    return {"kind": "local", "name": name, **fields}
-
-
 # --------------------------------------------------------------------------- turns
 
 
 def test_a_turn_is_deltas_then_one_message_then_the_result() -> None:
     with LocalServer(ScriptedModel([[Thinking("hm"), "Hello ", "", "world"]])) as server:
-        events = run_to_end(server)
+        events = run_to_end(server, reasoningLevel=1)
     assert [(event["type"], event["data"].get("text")) for event in events] == [
         ("thinking_delta", "hm"),
         ("assistant_delta", "Hello "),
@@ -522,9 +500,7 @@ WEATHER = tool(
     unit={"type": "string", "enum": ["celsius", "fahrenheit"]},
 )
 ADD = tool("add", "Add two numbers.", ["a", "b"], a=NUMBER, b=NUMBER)
-MAIL = tool(
-    "send_email", "Send an email.", ["to", "subject"], to={"type": "string", "format": "email"}, subject=STRING
-)
+MAIL = tool("send_email", "Send an email.", ["to", "subject"], to={"type": "string", "format": "email"}, subject=STRING)
 TOOLS = [ORDER, WEATHER, ADD, MAIL]
 
 
