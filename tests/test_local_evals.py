@@ -146,6 +146,11 @@ def test_a_data_set_that_is_none_is_refused(server: LocalServer, dataset: Any, m
         LocalServer(eval_datasets=[dataset])
 
 
+def test_two_data_sets_with_one_id_are_refused() -> None:
+    with pytest.raises(ValueError, match="another data set with the id 'ds_hello'"):
+        LocalServer(eval_datasets=[HELLO_SET, HELLO_SET])
+
+
 # ----------------------------------------------------------------------------- running and scoring
 
 

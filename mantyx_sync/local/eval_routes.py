@@ -26,7 +26,7 @@ class EvalRoutes:
     """The routes below `/eval-datasets` and `/eval-runs`. A handler answers at once and never blocks.
 
     Raises:
-        ValueError: A configured data set is not one.
+        ValueError: A configured data set is not one, or two have the same id.
     """
 
     def __init__(self, workspace: Workspace, datasets: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -38,6 +38,8 @@ class EvalRoutes:
                 dataset = read_dataset(value, f"eval_datasets[{number - 1}]", number=number)
             except InvalidRequest as problem:
                 raise ValueError(str(problem)) from None
+            if dataset.id in self.datasets:
+                raise ValueError(f"eval_datasets[{number - 1}]: there is another data set with the id {dataset.id!r}")
             self.datasets[dataset.id] = dataset
 
     def abandon(self) -> None:

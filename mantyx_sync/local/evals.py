@@ -54,8 +54,6 @@ class EvalRun(EventLog):
         self.abandoned = threading.Event()
         self._workspace = workspace
         self._current: Optional[Run] = None
-        self._following = threading.Lock()
-        self._followed = 0
         self._emit("snapshot", self._progress())
 
     # ------------------------------------------------------------------ log
@@ -156,7 +154,6 @@ class EvalRun(EventLog):
             if self.cancelled.is_set() or self.abandoned.is_set():
                 return False
             self._current = run
-            self._followed = 0
         self._workspace.store.add(run)
         place = {"caseId": case.id, "caseName": case.name, "index": index, "agentRunId": run.id}
         self._emit("case_started", place)
@@ -200,11 +197,15 @@ class EvalRun(EventLog):
     def _follow(self, case: EvalCase) -> Callable[[EventLog], None]:
         """Return what watches the log of a case's run and passes its local tool calls on to the eval's stream."""
 
+        lock = threading.Lock()
+        followed = 0
+
         def follow(log: EventLog) -> None:
+            nonlocal followed
             self._workspace.on_event(log)
-            with self._following:  # events come from the engine's thread and from the one that takes results
-                fresh = log.frames[self._followed :]
-                self._followed += len(fresh)
+            with lock:  # events come from the engine's thread and from the one that takes results
+                fresh = log.frames[followed:]
+                followed += len(fresh)
                 for frame in fresh:
                     head, _, data = frame.partition(b"\ndata: ")
                     if head.endswith(b"local_tool_call"):
