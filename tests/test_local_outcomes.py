@@ -116,6 +116,7 @@ def test_a_truncated_answer_is_salvaged_everywhere() -> None:
     assert (message["text"], message["finishReason"]) == ('{"city": ', "max_tokens")
     assert (done["errorClass"], done["partialText"], done["retryable"]) == ("truncation", '{"city": ', False)
     assert done["structuredOutput"]["schemaRequested"] is True
+    assert snapshot["structuredOutput"] == done["structuredOutput"]
     assert (snapshot["status"], snapshot["finalText"], snapshot["error"]) == ("failed", '{"city": ', done["error"])
     assert snapshot["failureReason"] == {"errorClass": "truncation", "finishReason": "max_tokens"}
 

@@ -160,6 +160,8 @@ class Run(EventLog):
         self.failure_reason: Optional[dict[str, Any]] = None
         self.tokens: Optional[Mapping[str, int]] = None
         self.turns: Optional[int] = None
+        self.plan: Optional[Mapping[str, Any]] = None
+        self.structured_output: Optional[Mapping[str, Any]] = None
         self.tool_call_count = 0
         self.feedback: Optional[Feedback] = None
         self.created = time.time()
@@ -212,6 +214,8 @@ class Run(EventLog):
             self.completed = time.time()
             self.tokens = data.get("tokens", self.tokens)
             self.turns = data.get("turns", self.turns)
+            self.plan = data.get("plan")
+            self.structured_output = data.get("structuredOutput")
             if status == "succeeded":
                 self.final_text = data.get("text")
             elif status == "failed":
@@ -327,6 +331,8 @@ class Run(EventLog):
                 "tokens": self.tokens if done else None,
                 "turns": self.turns if done else None,
                 "model": self.model if done else None,
+                "plan": self.plan,
+                "structuredOutput": self.structured_output,
                 "toolCallCount": self.tool_call_count,
                 "metadata": dict(self.metadata),
                 "createdAt": timestamp(self.created),
