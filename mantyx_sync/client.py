@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
-import time
-import weakref
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, Mapping, NoReturn, Sequence
 
 from . import logs
-from .errors import (
-    MantyxAPIError,
-    MantyxConfigError,
-    MantyxError,
-    api_error,
-    rate_limit,
-    request_id,
-)
+from .errors import MantyxConfigError
 from .events import RunEvent
 from .limits import MAX_FEEDBACK_CHARS, MAX_PAGE_SIZE
 from .models import ModelCatalog
 from .results import RunFeedback, RunPage, RunResult, RunSnapshot
 from .settings import ClientSettings, read_credentials
-from .spec import OMITTED, RunSpec, build_spec, plan_only, spec_signature
+from .spec import RunSpec, build_spec, plan_only, spec_signature
 from .toolspec import read_tools
 
 if TYPE_CHECKING:
     import requests
     from typing_extensions import Unpack
 
-    from .reader import RunReader
     from .run import Run
     from .spec import RunSpecArgs
-    from .transport.http import Answer
 
 __all__ = ["MantyxClient"]
 
@@ -105,34 +92,11 @@ class MantyxClient:
             )
         logs.set_up()
         # Imported here, so that importing the package does not load requests and ssl: gevent wants to be first.
-        from .api import WorkspaceAPI
-        from .tools.deadlines import Deadlines
-        from .tools.executor import ToolExecutor
-        from .transport.auth import BearerAuth
-        from .transport.http import HttpTransport
-        from .transport.retry import RetryPolicy
-        from .transport.url import BaseURL
+        from .workspace import Workspace
 
         self.workspace_slug = credentials.workspace_slug
-        base = BaseURL(credentials.base_url)
-        self.base_url = base.text
-        self._settings = settings
-        self._executor = ToolExecutor(max_tool_workers)
-        self._deadlines = Deadlines()
-        # A dictionary, since unlike a WeakSet it can be listed while other threads add to it.
-        self._runs: weakref.WeakValueDictionary[int, RunReader] = weakref.WeakValueDictionary()
-        self._api = WorkspaceAPI(
-            HttpTransport(
-                base,
-                auth=BearerAuth(credentials.reveal()),
-                make_error=api_error,
-                timeout=settings.http_timeout,
-                retry=RetryPolicy(max_retries=max_retries),
-                headers=settings.headers,
-                session=session,
-            ),
-            credentials.workspace_slug,
-        )
+        self._workspace = Workspace(credentials, settings, max_tool_workers, session)
+        self.base_url = self._workspace.base_url
 
     def __repr__(self) -> str:
         return f"MantyxClient(workspace_slug={self.workspace_slug!r}, base_url={self.base_url!r})"
@@ -156,10 +120,7 @@ class MantyxClient:
 
         Handlers at work are told to stop through their context and not waited for.
         """
-        for reader in self._readers():
-            reader.close()
-        self._executor.close()
-        self._api.transport.close()
+        self._workspace.close()
 
     def with_options(self, **options: Any) -> MantyxClient:
         """Return a client with other settings that shares connections, credential and tool threads with this one.
@@ -172,18 +133,9 @@ class MantyxClient:
             TypeError: An option has no such name.
             MantyxConfigError: A value is not allowed.
         """
-        from .api import WorkspaceAPI
-        from .transport.retry import RetryPolicy
-
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
-        settings = other._settings = self._settings.changed(options)
-        transport = self._api.transport.derive(
-            timeout=settings.http_timeout,
-            retry=RetryPolicy(max_retries=settings.max_retries),
-            headers=settings.headers,
-        )
-        other._api = WorkspaceAPI(transport, self.workspace_slug)
+        other._workspace = self._workspace.changed(options)
         return other
 
     # Runs
@@ -196,6 +148,7 @@ class MantyxClient:
         timeout: float | None = None,
         on_event: Callable[[RunEvent], None] | None = None,
         on_assistant_delta: Callable[[str], None] | None = None,
+        output_type: Any = None,
         **fields: Unpack[RunSpecArgs],
     ) -> RunResult:
         """Run an agent and return its result (wire §1). Blocks until the run ends.
@@ -205,22 +158,19 @@ class MantyxClient:
             timeout: Seconds for the whole run. `None` waits as long as it takes.
             on_event: Called with each event, on the calling thread.
             on_assistant_delta: Called with each piece of the assistant's text, on the calling thread.
+            output_type: What the answer is to be: a dataclass, TypedDict, pydantic model, any other type that hints can
+                name, or a JSON Schema. It goes out as `output_schema`; the result's `output` is the answer as such.
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
+            MantyxParseError: The answer is not of `output_type`; its text is on the error.
             MantyxRunError: The run ended in any way but success.
             MantyxTimeoutError: `timeout` passed; the run was cancelled.
             MantyxAPIError, MantyxNetworkError: The run could not be created or followed.
         """
         wants_events = on_event is not None or on_assistant_delta is not None
-        with self._create(_spec(spec, fields), timeout, wants_events=wants_events) as run:
-            if wants_events:
-                for event in run:
-                    if on_event is not None:
-                        on_event(event)
-                    if on_assistant_delta is not None and event.type == "assistant_delta":
-                        on_assistant_delta(event.text)
-            return run.result()
+        run = self._workspace.create(_spec(spec, fields), timeout, wants_events=wants_events, output_type=output_type)
+        return self._workspace.complete(run, on_event, on_assistant_delta)
 
     @spec_signature
     def run_plan(
@@ -249,7 +199,12 @@ class MantyxClient:
 
     @spec_signature
     def stream_agent(
-        self, spec: RunSpec | None = None, *, timeout: float | None = None, **fields: Unpack[RunSpecArgs]
+        self,
+        spec: RunSpec | None = None,
+        *,
+        timeout: float | None = None,
+        output_type: Any = None,
+        **fields: Unpack[RunSpecArgs],
     ) -> Run:
         """Start a run whose events or text you loop over (wire §4). Blocks until the run is created.
 
@@ -259,16 +214,24 @@ class MantyxClient:
         Args:
             spec: A `RunSpec`; or give its fields as keyword arguments.
             timeout: Seconds for the whole run; it is cancelled then.
+            output_type: As `run_agent`.
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
             MantyxAPIError, MantyxNetworkError: The run could not be created.
         """
-        return self._create(_spec(spec, fields), timeout, wants_events=True, is_owned=True)
+        return self._workspace.create(
+            _spec(spec, fields), timeout, wants_events=True, is_owned=True, output_type=output_type
+        )
 
     @spec_signature
     def start_agent(
-        self, spec: RunSpec | None = None, *, timeout: float | None = None, **fields: Unpack[RunSpecArgs]
+        self,
+        spec: RunSpec | None = None,
+        *,
+        timeout: float | None = None,
+        output_type: Any = None,
+        **fields: Unpack[RunSpecArgs],
     ) -> Run:
         """Start a run that goes on in the background, its tools included, whether or not anybody looks (wire §1).
 
@@ -277,12 +240,13 @@ class MantyxClient:
         Args:
             spec: A `RunSpec`; or give its fields as keyword arguments.
             timeout: Seconds for the whole run, counted for whoever waits for it.
+            output_type: As `run_agent`.
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
             MantyxAPIError, MantyxNetworkError: The run could not be created.
         """
-        return self._create(_spec(spec, fields), timeout, wants_events=True)
+        return self._workspace.create(_spec(spec, fields), timeout, wants_events=True, output_type=output_type)
 
     def attach_run(
         self, run_id: str, *, tools: Iterable[Any] = (), last_seq: int = 0, timeout: float | None = None
@@ -304,20 +268,7 @@ class MantyxClient:
         _check_run_id(run_id)
         if type(last_seq) is not int or last_seq < 0:
             raise MantyxConfigError(f"last_seq: got {last_seq!r}, must be a whole number, 0 or above")
-        from .reader import warn_if_threads_are_off
-
-        warn_if_threads_are_off(stacklevel=3)
-        refs = read_tools(tools)
-        return self._follow(
-            run_id,
-            self._api.stream_url(run_id),
-            refs,
-            _deadline(timeout),
-            wants_events=True,
-            is_owned=False,
-            last_seq=last_seq,
-            attach=bool(refs),
-        )
+        return self._workspace.attach(run_id, read_tools(tools), last_seq, timeout)
 
     def cancel_run(self, run_id: str) -> None:
         """Ask the server to cancel a run (wire §9). One request; asking twice does no harm.
@@ -328,10 +279,7 @@ class MantyxClient:
             MantyxNotFoundError: There is no such run.
         """
         _check_run_id(run_id)
-        self._api.cancel_run(run_id)
-        for reader in self._readers():
-            if reader.run_id == run_id:
-                reader.calls.cancel()
+        self._workspace.cancel_run(run_id)
 
     def get_run(self, run_id: str) -> RunSnapshot:
         """Return what the server knows of a run (http §3). One request.
@@ -340,7 +288,7 @@ class MantyxClient:
             MantyxNotFoundError: There is no such run.
         """
         _check_run_id(run_id)
-        return self._api.get_run(run_id)
+        return self._workspace.api.get_run(run_id)
 
     def list_runs(
         self,
@@ -362,10 +310,12 @@ class MantyxClient:
             include_total: Have the server count all matching runs.
 
         Raises:
-            MantyxConfigError: `limit` is not allowed.
+            MantyxConfigError: `limit` or `metadata` is not allowed.
         """
         if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_PAGE_SIZE):
             raise MantyxConfigError(f"limit: got {limit!r}, must be a whole number from 1 to {MAX_PAGE_SIZE}")
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise MantyxConfigError(f"metadata: got a {type(metadata).__name__}, must be a mapping of names to texts")
         query = {
             "limit": limit,
             "status": status,
@@ -376,14 +326,14 @@ class MantyxClient:
         }
 
         def fetch(at: str | None) -> RunPage:
-            answer = self._api.request("GET", "/agent-runs", query={**query, "cursor": at})
+            answer = self._workspace.api.request("GET", "/agent-runs", query={**query, "cursor": at})
             return RunPage.from_wire(answer.json(), fetch)
 
         return fetch(cursor)
 
     def list_models(self) -> ModelCatalog:
         """Return the models that runs can use (http §3). One request."""
-        return ModelCatalog.from_wire(self._api.request("GET", "/models").json())
+        return ModelCatalog.from_wire(self._workspace.api.request("GET", "/models").json())
 
     def submit_run_feedback(
         self,
@@ -419,7 +369,9 @@ class MantyxClient:
         body = {"verdict": verdict, "explanation": explanation, "contentSnapshot": content_snapshot}
         body = {name: value for name, value in body.items() if value is not None}
         path = f"/agent-runs/{segment(run_id)}/feedback"
-        return RunFeedback.from_wire(self._api.request("POST", path, body=body, repeat=Repeat.SAFE).json(), run_id)
+        return RunFeedback.from_wire(
+            self._workspace.api.request("POST", path, body=body, repeat=Repeat.SAFE).json(), run_id
+        )
 
     def request(
         self,
@@ -442,102 +394,8 @@ class MantyxClient:
         """
         if not path.startswith("/"):
             raise MantyxConfigError(f"path: got {path!r}, must start with a slash")
-        send = self._api.transport.request if path.startswith("/api/") else self._api.request
+        send = self._workspace.api.transport.request if path.startswith("/api/") else self._workspace.api.request
         return send(method.upper(), path, query=params, body=json, timeout=timeout).json()
-
-    # Making and following a run
-
-    def _create(self, spec: RunSpec, timeout: float | None, *, wants_events: bool, is_owned: bool = False) -> Run:
-        from .reader import warn_if_threads_are_off
-        from .recovery import ambiguous, find_run, may_exist, tag_run
-        from .run_events import ABORT_TIMEOUT_S
-
-        warn_if_threads_are_off(stacklevel=4)
-        deadline = _deadline(timeout)
-        body = spec.to_wire("run")
-        tag = tag_run(body) if self._settings.recoverable_runs else None
-        answer: Answer | None = None
-        try:
-            run_id, stream_url, answer = self._api.create_run("/agent-runs", body, deadline)
-        except MantyxError as error:
-            if not may_exist(error):
-                raise
-            if tag is None:
-                if isinstance(error, MantyxAPIError):
-                    raise
-                raise ambiguous(error, None) from error
-            run_id = find_run(self._api, tag, error, deadline)
-            stream_url = self._api.stream_url(run_id)
-        try:
-            return self._follow(
-                run_id,
-                stream_url,
-                spec.tools or () if spec.tools is not OMITTED else (),
-                deadline,
-                wants_events=wants_events,
-                is_owned=is_owned,
-                answer=answer,
-            )
-        except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
-            with contextlib.suppress(MantyxError):
-                self._api.cancel_run(run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
-            raise
-
-    def _follow(
-        self,
-        run_id: str,
-        stream_url: str,
-        tools: Iterable[Any],
-        deadline: float | None,
-        *,
-        wants_events: bool,
-        is_owned: bool,
-        last_seq: int = 0,
-        attach: bool = False,
-        answer: Answer | None = None,
-    ) -> Run:
-        from .reader import FollowSettings, RunReader
-        from .run import Run
-        from .tools.registry import Registry
-
-        settings = self._settings
-        request = request_id(answer.headers) if answer is not None else None
-        limits = rate_limit(answer.headers) if answer is not None else None
-        reader = RunReader(
-            self._api,
-            run_id,
-            stream_url,
-            FollowSettings(settings.stream_idle_timeout, settings.reconnect_timeout),
-            registry=Registry(tools),
-            executor=self._executor,
-            deadlines=self._deadlines,
-            keep_events=wants_events,
-            keep_deltas=settings.keep_deltas,
-            last_seq=last_seq,
-            attach=attach,
-            request_id=request,
-            rate_limit=limits,
-        )
-        self._runs[id(reader)] = reader
-        run = Run(
-            self._api,
-            reader,
-            self._deadlines,
-            deadline=deadline,
-            is_owned=is_owned,
-            request_id=request,
-            rate_limit=limits,
-        )
-        try:
-            reader.start()
-        except BaseException:
-            reader.close(join=0.0)
-            raise
-        return run
-
-    def _readers(self) -> list[RunReader]:
-        """The runs that are followed."""
-        return [reader for reader in (reference() for reference in self._runs.valuerefs()) if reader is not None]
 
 
 def _spec(spec: RunSpec | None, fields: Mapping[str, Any]) -> RunSpec:
@@ -548,14 +406,6 @@ def _spec(spec: RunSpec | None, fields: Mapping[str, Any]) -> RunSpec:
     if fields:
         raise TypeError("give a RunSpec or its fields, not both")
     return spec
-
-
-def _deadline(timeout: float | None) -> float | None:
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise MantyxConfigError(f"timeout: got {timeout!r}, must be a number of seconds above 0")
-    return None if timeout > threading.TIMEOUT_MAX else time.monotonic() + timeout  # no lock waits that long
 
 
 def _check_run_id(run_id: object) -> None:

@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable
 
 from .api import WorkspaceAPI
@@ -32,6 +32,7 @@ from .errors import (
     RateLimit,
 )
 from .events import NO_SEQ, TERMINAL_TYPES, Envelope, LocalToolCall, LocalToolResultIn, RunEvent, decode
+from .output import OutputType
 from .results import RunResult, RunSnapshot, conclude, conclude_snapshot
 from .tools.calls import RunToolCalls
 from .tools.deadlines import Deadlines
@@ -76,6 +77,7 @@ class RunReader:
         keep_deltas: bool = False,
         last_seq: int = 0,
         attach: bool = False,
+        output: OutputType | None = None,
         request_id: str | None = None,
         rate_limit: RateLimit | None = None,
     ) -> None:
@@ -97,6 +99,7 @@ class RunReader:
         self._stream_url = stream_url
         self._settings = settings
         self._keep_deltas = keep_deltas
+        self._output = output
         self._kept: list[Envelope] = []
         self._others: list[EventStream[Envelope]] = []
         self._skip_to = last_seq if attach else 0
@@ -170,6 +173,12 @@ class RunReader:
         if self._thread.ident not in (None, threading.get_ident()):
             self._thread.join(join)
 
+    def let_go(self) -> None:
+        """Have the thread end and free everything. Takes no lock: the garbage collector calls this."""
+        if self.is_followed_here:
+            self.is_closed = True
+            self._stream.release()
+
     def also_release(self, stream: EventStream[Envelope]) -> None:
         """Release another stream of the run when this is closed."""
         self._others.append(stream)
@@ -217,6 +226,8 @@ class RunReader:
         outcome: RunResult | BaseException | None = None
         try:
             outcome = self._follow()
+            if outcome is not None and self._output is not None:
+                outcome = replace(outcome, output=self._output.read(outcome))
         except BaseException as error:  # whatever it is: the caller must hear of it, not wait
             outcome = error
         finally:
@@ -278,9 +289,7 @@ class RunReader:
 
     def _conclude(self, terminal: Envelope) -> RunResult:
         events = tuple(decode_or_keep(envelope) for envelope in self._kept)
-        return conclude(
-            self.run_id, decode(terminal), events, request_id=self._request_id, rate_limit=self._rate_limit
-        )
+        return conclude(self.run_id, decode(terminal), events, request_id=self._request_id, rate_limit=self._rate_limit)
 
     def _is_over(self) -> bool:
         """Ask whether the run ended although its stream does not say so."""

@@ -7,7 +7,7 @@ them into a checked spec, `spec_signature` shows them in `help()`. Wire names fo
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 from typing import (
     Any,
@@ -232,6 +232,10 @@ class RunSpec:
         if self.extra_body is not OMITTED:
             body.update(json_copy(self.extra_body, "extra_body"))
         return body
+
+    def with_output_schema(self, output_schema: OutputSchemaInput) -> RunSpec:
+        """Return a copy that asks for structured output."""
+        return replace(self, output_schema=output_schema)
 
     def _turn(self) -> dict[str, Any]:
         """Return `prompt` or `messages`, with the attachments where they belong."""

@@ -18,8 +18,9 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 import pytest
 
-import mantyx_sync.reader
+import mantyx_sync.workspace
 from mantyx_sync import MantyxClient
+from mantyx_sync.reader import FollowSettings
 from mantyx_sync.transport.retry import Backoff
 from tests.wire import DEADLINE_S, Gone, Peer, Request, WireServer, chunk, head, stream_head
 
@@ -217,15 +218,15 @@ def _route(request: Request) -> str:
 
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let streams reconnect after milliseconds instead of seconds."""
-    quick = functools.partial(mantyx_sync.reader.FollowSettings, backoff=QUICK)
-    monkeypatch.setattr(mantyx_sync.reader, "FollowSettings", quick)
+    quick = functools.partial(FollowSettings, backoff=QUICK)
+    monkeypatch.setattr(mantyx_sync.workspace, "FollowSettings", quick)
 
 
 def quick_client(server: Any, **settings: Any) -> MantyxClient:
     """Return a client of `server` that waits milliseconds where it would wait seconds."""
     client = MantyxClient(**{"base_url": server.url, "api_key": "mantyx_key", "workspace_slug": "w", **settings})
-    client._api._backoff = QUICK
-    client._api.transport.retry = replace(client._api.transport.retry, backoff=QUICK)
+    client._workspace.api._backoff = QUICK
+    client._workspace.api.transport.retry = replace(client._workspace.api.transport.retry, backoff=QUICK)
     return client
 
 

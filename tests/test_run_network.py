@@ -17,8 +17,8 @@ from typing import Any, Callable
 
 import pytest
 
-import mantyx_sync.reader
 import mantyx_sync.tools.calls
+import mantyx_sync.workspace
 from mantyx_sync import (
     MantyxAPIError,
     MantyxAuthError,
@@ -35,7 +35,7 @@ from mantyx_sync import (
 )
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.local.faults import cut, lose_answer
-from mantyx_sync.reader import RunReader
+from mantyx_sync.reader import FollowSettings, RunReader
 from mantyx_sync.transport.retry import Reconnect
 from tests.scripted_runs import (
     BASE,
@@ -501,8 +501,8 @@ def test_a_tool_at_work_keeps_the_stream_from_being_given_up() -> None:
 
 
 def test_a_frame_beyond_all_bounds_ends_the_run_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    small = functools.partial(mantyx_sync.reader.FollowSettings, max_frame_bytes=100_000)
-    monkeypatch.setattr(mantyx_sync.reader, "FollowSettings", small)
+    small = functools.partial(FollowSettings, max_frame_bytes=100_000)
+    monkeypatch.setattr(mantyx_sync.workspace, "FollowSettings", small)
     with RunServer(stream(delta(1, "a"), b"data: " + b"x" * 300_000, end="stay")) as server:
         _, error = events_of(server)
     assert type(error) is MantyxProtocolError
