@@ -35,7 +35,7 @@ def info(enforced: bool, mechanism: str = "native_schema") -> dict[str, Any]:
         "schemaRequested": True,
         "schemaEnforced": enforced,
         "enforcementMechanism": mechanism,
-        "unconstrainedFallbackOccurred": not enforced,
+        "unconstrainedFallbackOccurred": mechanism == "none",
     }
 
 

@@ -143,5 +143,6 @@ class OutputContract:
             "schemaRequested": True,
             "schemaEnforced": self._enforced,
             "enforcementMechanism": self.mechanism,
-            "unconstrainedFallbackOccurred": not self._enforced,
+            # The model was asked without the schema, or ignores it; an answer that merely misses it is not this.
+            "unconstrainedFallbackOccurred": self.mechanism == "none",
         }
