@@ -95,9 +95,7 @@ class _Child:
 class Runner:
     """Owns the server and the contenders' processes. Use as a context manager."""
 
-    def __init__(
-        self, pythons: Mapping[str, str], total_s: float, say: Callable[[str], None] = lambda _: None
-    ) -> None:
+    def __init__(self, pythons: Mapping[str, str], total_s: float, say: Callable[[str], None] = lambda _: None) -> None:
         """`pythons` names each contender's interpreter; no new round starts after `total_s`."""
         self._pythons = dict(pythons)
         self._deadline = time.monotonic() + total_s
@@ -158,9 +156,7 @@ class Runner:
         if outcome.failure is None:
             outcome.add(scenario.measures(replies))
 
-    def _attempt(
-        self, name: str, scenario: Scenario, tasks: Sequence[Task], outcome: Outcome
-    ) -> Optional[List[Reply]]:
+    def _attempt(self, name: str, scenario: Scenario, tasks: Sequence[Task], outcome: Outcome) -> Optional[List[Reply]]:
         replies = []
         deadline = time.monotonic() + scenario.cap_s
         try:
