@@ -8,15 +8,11 @@ import time
 from typing import Any, Mapping
 
 from .errors import (
-    MantyxAPIError,
-    MantyxBadRequestError,
     MantyxConflictError,
     MantyxError,
     MantyxNetworkError,
     MantyxNotFoundError,
     MantyxProtocolError,
-    MantyxRateLimitError,
-    MantyxServerError,
     MantyxTimeoutError,
 )
 from .limits import LOCAL_TOOL_TIMEOUT_S
@@ -40,9 +36,7 @@ _MAX_PAUSE_S = 60.0
 class WorkspaceAPI:
     """Send requests below `/api/v1/workspaces/{slug}`. Safe to use from any thread; every method blocks."""
 
-    def __init__(
-        self, transport: HttpTransport, workspace_slug: str, delivery_backoff: Backoff | None = None
-    ) -> None:
+    def __init__(self, transport: HttpTransport, workspace_slug: str, delivery_backoff: Backoff | None = None) -> None:
         self.transport = transport
         self.prefix = f"/api/v1/workspaces/{segment(workspace_slug)}"
         self._backoff = delivery_backoff or Backoff(base=0.25, cap=5.0)
@@ -131,9 +125,10 @@ class WorkspaceAPI:
             try:
                 self.request("POST", path, body=body, repeat=Repeat.SAFE, stop=stop)
                 return Delivery.ACCEPTED
-            except (MantyxNotFoundError, MantyxConflictError):
-                return Delivery.UNWANTED
-            except (MantyxNetworkError, MantyxTimeoutError, MantyxServerError, MantyxRateLimitError) as error:
+            except MantyxError as error:
+                refusal = _refusal(error, run_id)
+                if refusal is not None:
+                    return refusal
                 delay = self._backoff.delay(attempt + 1, 1.0)
                 asked = getattr(error, "retry_after", None)
                 if asked is not None:
@@ -143,16 +138,19 @@ class WorkspaceAPI:
                 log.info("run %s: a tool result did not arrive (%s); trying on", run_id, type(error).__name__)
                 if stop.wait(delay):
                     return Delivery.LOST
-            except MantyxBadRequestError as error:
-                log.warning("run %s: a tool result was refused: %s", run_id, error)
-                return Delivery.REFUSED
-            except MantyxAPIError as error:
-                log.warning("run %s: a tool result was refused: %s", run_id, error)
-                return Delivery.REFUSED if error.status == 413 else Delivery.LOST
-            except MantyxError as error:
-                log.warning("run %s: a tool result cannot be posted: %s", run_id, error)
-                return Delivery.LOST
         return Delivery.LOST
+
+
+def _refusal(error: MantyxError, run_id: str) -> Delivery | None:
+    """Return what a failed post comes to; `None` if trying on may help."""
+    if isinstance(error, (MantyxNotFoundError, MantyxConflictError)):
+        return Delivery.UNWANTED
+    if isinstance(error, (MantyxNetworkError, MantyxTimeoutError)):
+        return None
+    if error.status == 429 or (error.status or 0) >= 500:  # of the server, or of where access tokens come from
+        return None
+    log.warning("run %s: a tool result was refused: %s", run_id, error)
+    return Delivery.REFUSED if error.status in (400, 413, 422) else Delivery.LOST
 
 
 def _run_path(run_id: str) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Literal, Mapping, NoReturn, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Literal, Mapping, NoReturn, Sequence
 
 from . import logs
 from .errors import MantyxConfigError
+from .eval_calls import EvalCalls
 from .events import RunEvent
 from .limits import MAX_FEEDBACK_CHARS, MAX_PAGE_SIZE
 from .models import ModelCatalog
 from .results import RunFeedback, RunPage, RunResult, RunSnapshot
+from .session_calls import SessionCalls
 from .settings import ClientSettings, read_credentials
 from .spec import RunSpec, build_spec, plan_only, spec_signature
 from .toolspec import read_tools
@@ -19,13 +21,15 @@ if TYPE_CHECKING:
     import requests
     from typing_extensions import Unpack
 
+    from .many import MapProgress
+    from .oauth import TokenSource
     from .run import Run
     from .spec import RunSpecArgs
 
 __all__ = ["MantyxClient"]
 
 
-class MantyxClient:
+class MantyxClient(SessionCalls, EvalCalls):
     """A MANTYX workspace, for blocking code (wire §1).
 
     One client serves a whole process: every method may be called from any thread, and it goes on working in the
@@ -37,6 +41,7 @@ class MantyxClient:
         *,
         api_key: str | None = None,
         access_token: str | None = None,
+        token_source: TokenSource | None = None,
         workspace_slug: str | None = None,
         base_url: str | None = None,
         timeout: float | tuple[float, float] = (10.0, 60.0),
@@ -55,6 +60,8 @@ class MantyxClient:
         Args:
             api_key: Workspace API key. Without it and `access_token`: `MANTYX_API_KEY` or `MANTYX_ACCESS_TOKEN`.
             access_token: OAuth access token, instead of an API key.
+            token_source: Called for the access token of each request, and for another one after a 401; made by
+                `MantyxOAuthClient.refresh_token_source`, or any function of that form.
             workspace_slug: Without it `MANTYX_WORKSPACE_SLUG`.
             base_url: Without it `MANTYX_BASE_URL`, else the platform's own address.
             timeout: Seconds for one HTTP exchange: to connect, and for each wait for bytes of the answer; alike or
@@ -74,7 +81,7 @@ class MantyxClient:
         Raises:
             MantyxConfigError: A setting is missing or not allowed.
         """
-        credentials = read_credentials(api_key, access_token, workspace_slug, base_url)
+        credentials = read_credentials(api_key, access_token, token_source, workspace_slug, base_url)
         del api_key, access_token  # error trackers record the locals of frames
         settings = ClientSettings(
             timeout=timeout,
@@ -247,6 +254,51 @@ class MantyxClient:
             MantyxAPIError, MantyxNetworkError: The run could not be created.
         """
         return self._workspace.create(_spec(spec, fields), timeout, wants_events=True, output_type=output_type)
+
+    @spec_signature
+    def map(
+        self,
+        items: Iterable[str | Mapping[str, Any] | RunSpec],
+        *,
+        max_workers: int = 8,
+        as_completed: bool = False,
+        return_errors: bool = False,
+        progress: Callable[[MapProgress], None] | None = None,
+        timeout: float | None = None,
+        output_type: Any = None,
+        **fields: Unpack[RunSpecArgs],
+    ) -> Iterator[Any]:
+        """Run an agent for each item, some at once, and yield the results (wire §1).
+
+        Runs start when the first result is asked for. Leaving the loop, an error and Ctrl-C cancel what is under way.
+
+        Args:
+            items: Prompts, mappings with fields of `RunSpec` that hold for one run, or specs; read as they are needed.
+            max_workers: How many runs go on at once.
+            as_completed: Yield results as they come instead of in the order of the items.
+            return_errors: Yield an error in place of the result of a run that failed. Otherwise the first one is
+                raised.
+            progress: Called on the calling thread after each run.
+            timeout: Seconds for each run.
+            output_type: As `run_agent`.
+            fields: Fields of `RunSpec` for every run.
+
+        Raises:
+            MantyxConfigError: `max_workers` is not allowed.
+            MantyxError: As `run_agent`, unless `return_errors`.
+        """
+        from .many import Launcher, run_many
+
+        launcher = Launcher(self._workspace, fields, timeout, output_type)
+        return run_many(
+            items,
+            launcher.run,
+            launcher.abort_all,
+            max_workers=max_workers,
+            as_completed=as_completed,
+            return_errors=return_errors,
+            progress=progress,
+        )
 
     def attach_run(
         self, run_id: str, *, tools: Iterable[Any] = (), last_seq: int = 0, timeout: float | None = None

@@ -23,7 +23,7 @@ from .eval_results import (
 )
 from .eval_specs import EvalRunSpec
 from .eval_stream import EvalRunStream, eval_path, get_eval_run
-from .reader import SNAPSHOT_TIMEOUT_S, FollowSettings, _tool_call, decode_or_keep
+from .reader import SNAPSHOT_TIMEOUT_S, FollowSettings, decode_or_keep, tool_call_of
 from .recovery import may_exist
 from .run_events import ABORT_TIMEOUT_S
 from .tools.calls import RunToolCalls
@@ -410,7 +410,7 @@ class _Follower:
                 for batch in stream.batches():
                     # Tools first: they must not wait for the caller to look.
                     for event in batch:
-                        if event.type == "local_tool_call":
+                        if event.type == "localtool_call_of":
                             self._start_tool(event)
                     if self._keeps_events:
                         for event in batch:
@@ -424,7 +424,7 @@ class _Follower:
             self.events.put(None)
 
     def _start_tool(self, event: EvalRunEvent) -> None:
-        call = _tool_call(decode_or_keep(dict(event.raw)))
+        call = tool_call_of(decode_or_keep(dict(event.raw)))
         agent_run = event.data.get("agentRunId")
         if call is None or not isinstance(agent_run, str) or not agent_run:
             log.warning("eval run %s: a tool call that names no agent run or no call cannot be answered", self._run_id)

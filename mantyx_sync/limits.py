@@ -60,6 +60,7 @@ LOCAL_TOOL_TIMEOUT_S = 300.0
 MAX_FEEDBACK_CHARS = 8000
 MAX_PAGE_SIZE = 200
 DEFAULT_PAGE_SIZE = 50
+MAX_REPLAYED_MESSAGES = 500
 
 # File types that attachments and tool result files may have (http §4); every text/* is allowed as well.
 ATTACHMENT_TYPES = frozenset(

@@ -9,11 +9,15 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Generic, Iterable, Iterator, TypeVar
+from typing import Any, Callable, Generic, Iterable, Iterator, Mapping, TypeVar
 
-from .errors import MantyxConfigError
+from .errors import MantyxConfigError, MantyxError
+from .results import RunResult
+from .run import Run
+from .spec import RunSpec, build_spec
+from .workspace import Workspace
 
-__all__ = ["MapProgress", "run_many"]
+__all__ = ["Launcher", "MapProgress", "run_many"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -51,6 +55,59 @@ class _Worker(Generic[ItemT, ResultT]):
                 outcome = error
             self.finished.put((index, outcome))
             del task, item, outcome
+
+
+class Launcher:
+    """The runs of one `map`: started on its threads, given up together."""
+
+    def __init__(
+        self, workspace: Workspace, fields: Mapping[str, Any], timeout: float | None, output_type: Any
+    ) -> None:
+        self._workspace = workspace
+        self._fields = dict(fields)
+        self._timeout = timeout
+        self._output_type = output_type
+        self._lock = threading.Lock()
+        self._runs: set[Run] = set()
+        self._stopped = threading.Event()
+
+    def run(self, item: str | Mapping[str, Any] | RunSpec) -> RunResult:
+        """Run an agent for one item. Blocks; called by several threads."""
+        if self._stopped.is_set():
+            raise MantyxError("the loop over the runs was left", code="closed")
+        run = self._workspace.create(self._spec(item), self._timeout, wants_events=False, output_type=self._output_type)
+        with self._lock:
+            self._runs.add(run)
+        try:
+            if self._stopped.is_set():
+                run.abort()
+            return self._workspace.complete(run)
+        finally:
+            with self._lock:
+                self._runs.discard(run)
+
+    def abort_all(self) -> None:
+        """Cancel every run that goes on, all at the same time: each may take most of a second."""
+        self._stopped.set()
+        with self._lock:
+            runs = list(self._runs)
+        # Ended by `abort` within a second; daemons, since nothing is lost with them.
+        threads = [threading.Thread(target=run.abort, name="mantyx-map-abort", daemon=True) for run in runs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(1.0)
+
+    def _spec(self, item: str | Mapping[str, Any] | RunSpec) -> RunSpec:
+        if isinstance(item, RunSpec):
+            if self._fields:
+                raise TypeError("give specs or the fields of every run, not both")
+            return item
+        if isinstance(item, str):
+            return build_spec({**self._fields, "prompt": item}, purpose="run")
+        if isinstance(item, Mapping):
+            return build_spec({**self._fields, **item}, purpose="run")
+        raise MantyxConfigError(f"items: got {type(item).__name__}, must be prompts, mappings or specs")
 
 
 def run_many(

@@ -27,6 +27,7 @@ from .errors import (
     MantyxForbiddenError,
     MantyxNetworkError,
     MantyxNotFoundError,
+    MantyxOAuthError,
     MantyxProtocolError,
     MantyxRunError,
     RateLimit,
@@ -42,7 +43,7 @@ from .transport.body import Body, Release
 from .transport.retry import Backoff, Reconnect
 from .transport.stream import EventStream, StreamLost
 
-__all__ = ["FollowSettings", "RunReader", "decode_or_keep", "warn_if_threads_are_off"]
+__all__ = ["FollowSettings", "RunReader", "decode_or_keep", "tool_call_of", "warn_if_threads_are_off"]
 
 log = logging.getLogger(__name__)
 
@@ -267,7 +268,7 @@ class RunReader:
             if not self._keep_deltas:
                 self._kept.append(envelope)
             if kind == "local_tool_call":
-                call = _tool_call(decode_or_keep(envelope))
+                call = tool_call_of(decode_or_keep(envelope))
                 if call is not None:
                     calls.start(call)
             elif kind == "local_tool_result_in":
@@ -309,7 +310,8 @@ class RunReader:
         cause = lost.error
         if self.is_closed:
             raise cause
-        final: MantyxError | None = cause if isinstance(cause, MantyxAPIError) and not lost.gone else None
+        is_refused = isinstance(cause, (MantyxAPIError, MantyxOAuthError)) and not lost.gone
+        final: MantyxError | None = cause if is_refused else None
         if final is None:
             try:
                 result = self._conclude_snapshot()
@@ -347,7 +349,7 @@ def decode_or_keep(envelope: Envelope) -> RunEvent:
         return RunEvent(envelope["seq"], envelope["type"], envelope["data"], envelope)
 
 
-def _tool_call(event: RunEvent) -> LocalToolCall | None:
+def tool_call_of(event: RunEvent) -> LocalToolCall | None:
     """Return the call to answer; also of a malformed event, if it says whose answer the run waits for."""
     if isinstance(event, LocalToolCall):
         return event

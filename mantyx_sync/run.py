@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
-import contextlib
 import threading
 import time
 import weakref
@@ -15,7 +13,7 @@ from .errors import MantyxError, MantyxTimeoutError, RateLimit
 from .events import AssistantDelta, RunEvent
 from .reader import RunReader
 from .results import RunResult, RunSnapshot
-from .run_events import RunEvents, abort, timed_out
+from .run_events import RunEvents, abort, deadline_after, timed_out
 from .tools.deadlines import Deadlines
 
 __all__ = ["Run"]
@@ -58,7 +56,7 @@ class Run:
         self._events = RunEvents(api, reader, deadlines, deadline)
         self._reading = threading.Lock()
         if is_owned:
-            weakref.finalize(self, _let_go, reader).atexit = False
+            weakref.finalize(self, reader.let_go).atexit = False
 
     def __repr__(self) -> str:
         state = "ended" if self.is_done else "closed" if self._reader.is_closed else "running"
@@ -74,6 +72,11 @@ class Run:
     def is_done(self) -> bool:
         """True once the run has ended, was lost, or was closed: `result()` will not block."""
         return self._reader.done.is_set()
+
+    @property
+    def is_over(self) -> bool:
+        """True once nobody here follows the run any more: it has ended, was lost, or was closed."""
+        return self.is_done or self._reader.is_closed
 
     @property
     def last_seq(self) -> int:
@@ -95,14 +98,20 @@ class Run:
             MantyxNetworkError: The run could not be followed to its end; `run_id` and `last_seq` are on the error.
             MantyxTimeoutError: The time-out of the run passed; it was cancelled.
         """
-        with self._sole_reader():
+        self._begin_loop()
+        try:
             yield from self._events
+        finally:
+            self._reading.release()
 
     def __next__(self) -> RunEvent:
         """Return the next event; what `next()` on the run gives. Blocks and raises as looping does."""
-        with self._sole_reader():
+        self._begin_loop()
+        try:
             for event in self._events:
                 return event
+        finally:
+            self._reading.release()
         raise StopIteration
 
     @property
@@ -133,6 +142,7 @@ class Run:
             timeout: Seconds to wait in all. `None` waits as long as the run takes.
 
         Raises:
+            MantyxConfigError: `timeout` is not a number above 0.
             MantyxRunError: The run ended in any way but success.
             MantyxRunCancelled: The run was cancelled.
             MantyxTimeoutError: `timeout` passed; the run was cancelled. `run_id` is on the error.
@@ -193,34 +203,14 @@ class Run:
         elif not self._reader.is_closed:
             self.abort()
 
-    @contextlib.contextmanager
-    def _sole_reader(self) -> Iterator[None]:
+    def _begin_loop(self) -> None:
+        # No context manager: under Python 3.9 a loop that is left through one leaves a cycle, and what is dropped
+        # would be let go of only when the collector comes by.
         if not self._reading.acquire(blocking=False):
             raise MantyxError(f"run {self.run_id} is being looped over already; one loop at a time")
-        try:
-            yield
-        finally:
-            self._reading.release()
 
     def _earliest(self, timeout: float | None) -> float | None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = deadline_after(timeout)
         if deadline is None or (self._deadline is not None and self._deadline < deadline):
             return self._deadline
         return deadline
-
-
-def _let_go(reader: RunReader) -> None:
-    """Close the reader of a run that was dropped.
-
-    The garbage collector calls this, on any thread, inside any line of code, and so perhaps while that thread holds
-    a lock that closing needs. Starting a bare thread takes no lock; that one starts a proper one.
-    """
-    if not reader.done.is_set():
-        with contextlib.suppress(RuntimeError):  # no more threads: the interpreter is ending, and so is the reader
-            _thread.start_new_thread(_close_in_thread, (reader,))
-
-
-def _close_in_thread(reader: RunReader) -> None:
-    # Waits for nothing and ends by itself.
-    with contextlib.suppress(RuntimeError):
-        threading.Thread(target=reader.close, args=(0.0,), name="mantyx-close", daemon=True).start()

@@ -13,6 +13,7 @@ from ._version import __version__
 from .errors import MantyxConfigError
 
 if TYPE_CHECKING:
+    from .oauth import TokenSource
     from .transport.http import Timeout
 
 __all__ = ["DEFAULT_BASE_URL", "ClientSettings", "Credentials", "read_credentials"]
@@ -91,8 +92,10 @@ class ClientSettings:
 class Credentials:
     """Who asks, and which workspace: masked in every repr."""
 
-    def __init__(self, token: str, workspace_slug: str, base_url: str) -> None:
+    def __init__(self, token: str, workspace_slug: str, base_url: str, token_source: TokenSource | None = None) -> None:
         self.reveal: Callable[[], str] = lambda: token
+        self.token_source = token_source
+        """Where access tokens come from, instead of one that stays the same."""
         self.workspace_slug = workspace_slug
         self.base_url = base_url
 
@@ -101,15 +104,25 @@ class Credentials:
 
 
 def read_credentials(
-    api_key: str | None, access_token: str | None, workspace_slug: str | None, base_url: str | None
+    api_key: str | None,
+    access_token: str | None,
+    token_source: TokenSource | None,
+    workspace_slug: str | None,
+    base_url: str | None,
 ) -> Credentials:
     """Complete what the caller gave from the environment.
 
     Raises:
         MantyxConfigError: Something is missing, given twice, or not usable as a header or URL.
     """
-    if api_key and access_token:
-        raise MantyxConfigError("api_key and access_token: got both, give one of them")
+    given = {"api_key": api_key, "access_token": access_token, "token_source": token_source}
+    names = [name for name, value in given.items() if value]
+    if len(names) > 1:
+        raise MantyxConfigError(f"{' and '.join(names)}: got {len(names)}, give one of them")
+    slug = _slug(workspace_slug)
+    base_url = base_url or os.environ.get("MANTYX_BASE_URL") or DEFAULT_BASE_URL
+    if token_source is not None:
+        return Credentials("", slug, base_url, token_source)
     token = api_key or access_token
     if not token:
         token = os.environ.get("MANTYX_API_KEY") or os.environ.get("MANTYX_ACCESS_TOKEN")
@@ -119,10 +132,14 @@ def read_credentials(
         )
     if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token.strip()):
         raise MantyxConfigError("api_key: holds characters that an HTTP header cannot carry")
+    return Credentials(token.strip(), slug, base_url)
+
+
+def _slug(workspace_slug: str | None) -> str:
     slug = workspace_slug or os.environ.get("MANTYX_WORKSPACE_SLUG")
     if not slug or not isinstance(slug, str) or not slug.strip():
         raise MantyxConfigError("workspace_slug: missing; pass workspace_slug= or set MANTYX_WORKSPACE_SLUG")
-    return Credentials(token.strip(), slug.strip(), base_url or os.environ.get("MANTYX_BASE_URL") or DEFAULT_BASE_URL)
+    return slug.strip()
 
 
 def _check_seconds(name: str, value: object) -> None:

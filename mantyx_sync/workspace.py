@@ -24,7 +24,7 @@ from .spec import OMITTED, RunSpec
 from .tools.deadlines import Deadlines
 from .tools.executor import ToolExecutor
 from .tools.registry import Registry
-from .transport.auth import BearerAuth
+from .transport.auth import BearerAuth, TokenAuth
 from .transport.http import Answer, HttpTransport
 from .transport.retry import RetryPolicy
 from .transport.url import BaseURL
@@ -50,12 +50,13 @@ class Workspace:
     ) -> None:
         """Does no I/O and starts no thread."""
         base = BaseURL(credentials.base_url)
+        source = credentials.token_source
         self.base_url = base.text
         self.settings = settings
         self.api = WorkspaceAPI(
             HttpTransport(
                 base,
-                auth=BearerAuth(credentials.reveal()),
+                auth=TokenAuth(source) if source is not None else BearerAuth(credentials.reveal()),
                 make_error=api_error,
                 timeout=settings.http_timeout,
                 retry=RetryPolicy(max_retries=settings.max_retries),
@@ -65,8 +66,8 @@ class Workspace:
             credentials.workspace_slug,
         )
         self._slug = credentials.workspace_slug
-        self._executor = ToolExecutor(max_tool_workers)
-        self._deadlines = Deadlines()
+        self.executor = ToolExecutor(max_tool_workers)
+        self.deadlines = Deadlines()
         # A dictionary, since unlike a WeakSet it can be listed while other threads add to it.
         self._readers: weakref.WeakValueDictionary[int, RunReader] = weakref.WeakValueDictionary()
 
@@ -83,11 +84,16 @@ class Workspace:
         other.api = WorkspaceAPI(transport, self._slug)
         return other
 
+    @property
+    def follow_settings(self) -> FollowSettings:
+        """How patiently streams are followed."""
+        return FollowSettings(self.settings.stream_idle_timeout, self.settings.reconnect_timeout)
+
     def close(self) -> None:
         """Let go of every run that is followed, of idle threads and of connections."""
         for reader in self.readers():
             reader.close()
-        self._executor.close()
+        self.executor.close()
         self.api.transport.close()
 
     def readers(self) -> list[RunReader]:
@@ -123,7 +129,7 @@ class Workspace:
             MantyxConfigError: The spec is not allowed; nothing was sent.
             MantyxAPIError, MantyxNetworkError, MantyxTimeoutError: The run was not created, or nobody knows.
         """
-        warn_if_threads_are_off(stacklevel=5)
+        warn_if_threads_are_off(stacklevel=4)
         deadline = deadline_after(timeout)
         output = None if output_type is None else OutputType(output_type)
         if output is not None:
@@ -196,10 +202,10 @@ class Workspace:
             self.api,
             run_id,
             stream_url,
-            FollowSettings(settings.stream_idle_timeout, settings.reconnect_timeout),
+            self.follow_settings,
             registry=Registry(tools),
-            executor=self._executor,
-            deadlines=self._deadlines,
+            executor=self.executor,
+            deadlines=self.deadlines,
             keep_events=wants_events,
             keep_deltas=settings.keep_deltas,
             last_seq=last_seq,
@@ -212,7 +218,7 @@ class Workspace:
         run = Run(
             self.api,
             reader,
-            self._deadlines,
+            self.deadlines,
             deadline=deadline,
             is_owned=is_owned,
             request_id=request,

@@ -59,26 +59,48 @@ class FrameDecoder:
             data = self._to_lf(data)
         if not data:
             return []
-        pieces = self._pieces
-        if pieces:
-            if b"\n\n" not in data and not (data[0] == 10 and pieces[-1][-1] == 10):
+        frames: list[str] = []
+        if self._pieces:
+            # What is kept holds no empty line, so only the new bytes are searched: a large frame that arrives in
+            # many pieces is put together once and never looked through. A search for one byte is much the cheapest.
+            start = self._close_frame(data, frames)
+            if start == 0:
                 self._keep(data)
-                return []
-            pieces.append(data)
-            data = b"".join(pieces)
-            pieces.clear()
-            self._open_bytes = 0
-        end = data.rfind(b"\n\n")
+                return frames
+            data = data[start:]
+            if not data:
+                return frames
+        end = data.rfind(b"\n\n") if b"\n" in data else -1
         if end < 0:
             self._keep(data)
-            return []
+            return frames
         rest = data[end + 2 :]
         if rest:
             self._keep(rest)
         text = str(memoryview(data)[:end], "utf-8", "replace")  # a slice would copy a large event once more
         if text[:1] == "\n" or text[-1:] == "\n" or "\n\n\n" in text:  # more than one empty line between two frames
-            return [frame for frame in (part.strip("\n") for part in text.split("\n\n")) if frame]
-        return text.split("\n\n") if text else []
+            frames += [frame for frame in (part.strip("\n") for part in text.split("\n\n")) if frame]
+        elif text:
+            frames += text.split("\n\n")
+        return frames
+
+    def _close_frame(self, data: bytes, frames: list[str]) -> int:
+        """Add the open frame to `frames` if `data` ends it; return how much of `data` that took."""
+        pieces = self._pieces
+        if data[0] == 10 and pieces[-1][-1] == 10:  # the empty line lies across two reads
+            start = 1
+        else:
+            end = data.find(b"\n\n") if b"\n" in data else -1
+            if end < 0:
+                return 0
+            pieces.append(data[:end])
+            start = end + 2
+        frame = str(b"".join(pieces), "utf-8", "replace").strip("\n")
+        if frame:
+            frames.append(frame)
+        pieces.clear()
+        self._open_bytes = 0
+        return start
 
     def eof(self) -> bool:
         """End the body. True if it broke off inside a frame; that part is dropped."""

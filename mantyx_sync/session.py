@@ -1,0 +1,309 @@
+"""`AgentSession`: a conversation that the server keeps; each message is a run of its own (wire §2.2, §8.6)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
+
+from .errors import MantyxConfigError, MantyxConflictError
+from .events import RunEvent
+from .limits import MAX_PAGE_SIZE, MAX_REPLAYED_MESSAGES
+from .results import RunResult
+from .run import Run
+from .session_info import SessionEventsPage, SessionInfo, SessionPage
+from .spec import OMITTED, RunSpec, build_spec, plan_only, spec_signature
+from .transport.url import segment
+from .wire import Fields
+from .workspace import Workspace
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .spec import RunSpecArgs
+
+__all__ = [
+    "AgentSession",
+    "create_session",
+    "end_session",
+    "get_events",
+    "get_events_page",
+    "get_info",
+    "list_sessions",
+    "resume_session",
+]
+
+
+class AgentSession:
+    """A conversation with an agent. Obtained from `MantyxClient.create_session` or `resume_session`.
+
+    One run at a time: a message that is sent while another one's run goes on, from whatever thread, is refused with
+    `MantyxConflictError` before anything is sent. What a message overrides holds for its run alone.
+    """
+
+    def __init__(
+        self, workspace: Workspace, session_id: str, tools: Iterable[Any], *, sends_tools: bool = False
+    ) -> None:
+        """Called by the client.
+
+        Args:
+            tools: What this process answers for.
+            sends_tools: The session's own tools may be others, so these go out with every message.
+        """
+        self.id = session_id
+        self._workspace = workspace
+        self._tools = tuple(tools)
+        self._sends_tools = sends_tools
+        self._lock = threading.Lock()
+        self._run: Run | None = None
+
+    def __repr__(self) -> str:
+        return f"AgentSession({self.id!r})"
+
+    @spec_signature
+    def send(
+        self,
+        message: str | Sequence[Any] | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        on_event: Callable[[RunEvent], None] | None = None,
+        on_assistant_delta: Callable[[str], None] | None = None,
+        output_type: Any = None,
+        **overrides: Unpack[RunSpecArgs],
+    ) -> RunResult:
+        """Send a message and return the result of its run. Blocks until the run ends.
+
+        Args:
+            message: What the user says, as text or as a list of messages; `prompt=` and `messages=` say the same.
+            timeout: Seconds for the whole run. `None` waits as long as it takes.
+            on_event: Called with each event, on the calling thread.
+            on_assistant_delta: Called with each piece of the assistant's text, on the calling thread.
+            output_type: As `MantyxClient.run_agent`.
+            overrides: Fields of `RunSpec` that hold for this run instead of the session's.
+
+        Raises:
+            MantyxConflictError: Another run of the session goes on, or the session has ended.
+            MantyxError: As `MantyxClient.run_agent`.
+        """
+        wants_events = on_event is not None or on_assistant_delta is not None
+        run = self._start(_message(message, overrides), timeout, output_type, wants_events=wants_events)
+        return self._workspace.complete(run, on_event, on_assistant_delta)
+
+    @spec_signature
+    def stream(
+        self,
+        message: str | Sequence[Any] | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        output_type: Any = None,
+        **overrides: Unpack[RunSpecArgs],
+    ) -> Run:
+        """Send a message and return its run, to loop over. Blocks until the run is created.
+
+        Args and errors are those of `send`; the run is used as that of `MantyxClient.stream_agent`.
+        """
+        return self._start(_message(message, overrides), timeout, output_type, wants_events=True, is_owned=True)
+
+    @spec_signature
+    def run_plan(
+        self,
+        message: str | Sequence[Any] | None = None,
+        /,
+        *,
+        steps: Sequence[str] | None = None,
+        brief: str | None = None,
+        timeout: float | None = None,
+        on_event: Callable[[RunEvent], None] | None = None,
+        on_assistant_delta: Callable[[str], None] | None = None,
+        **overrides: Unpack[RunSpecArgs],
+    ) -> RunResult:
+        """Have a task plan made for a message without running the agent (wire §8.5). Blocks.
+
+        The plan is the result's `plan`; it does not become a part of the conversation. Args and errors are those of
+        `send` and `MantyxClient.run_plan`.
+        """
+        overrides["plan"] = plan_only(steps=steps, brief=brief)
+        return self.send(message, timeout=timeout, on_event=on_event, on_assistant_delta=on_assistant_delta, **overrides)
+
+    def info(self) -> SessionInfo:
+        """Return the session with its spec and conversation (http §3). One request."""
+        return get_info(self._workspace, self.id)
+
+    def history(self) -> list[Mapping[str, Any]]:
+        """Return the conversation: mappings with `role` and `content`. One request."""
+        return list(self.info().messages)
+
+    def events(self, *, full: bool = False, last_messages: int | None = None) -> list[RunEvent]:
+        """Return the conversation as events, oldest first (http §3). One request.
+
+        Args:
+            full: All of it.
+            last_messages: Only the last ones, at most 500. Without either, what the server gives by itself.
+        """
+        return get_events(self._workspace, self.id, full=full, last_messages=last_messages)
+
+    def events_page(self, *, last_messages: int = 100, before_seq: int | None = None) -> SessionEventsPage:
+        """Return a part of the conversation as events; its `pages_back()` walks on to the beginning. One request.
+
+        Args:
+            last_messages: Messages a page, at most 500.
+            before_seq: Only those before this event.
+        """
+        return get_events_page(self._workspace, self.id, last_messages=last_messages, before_seq=before_seq)
+
+    def end(self) -> None:
+        """End the session; its run, if one goes on, is cancelled by the server. One request.
+
+        Raises:
+            MantyxNotFoundError: There is no such session.
+        """
+        end_session(self._workspace, self.id)
+
+    def close(self) -> None:
+        """Let go of the session's run, if one goes on. The session itself goes on at the server: see `end`."""
+        with self._lock:
+            run = self._run
+        if run is not None:
+            run.close()
+
+    def __enter__(self) -> AgentSession:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(
+        self, spec: RunSpec, timeout: float | None, output_type: Any, *, wants_events: bool, is_owned: bool = False
+    ) -> Run:
+        if not self._lock.acquire(blocking=False):
+            raise self._busy()
+        try:
+            if self._run is not None and not self._run.is_over:
+                raise self._busy()
+            if self._sends_tools and spec.tools is OMITTED:
+                spec = replace(spec, tools=self._tools)
+            self._run = self._workspace.create(
+                spec,
+                timeout,
+                wants_events=wants_events,
+                is_owned=is_owned,
+                output_type=output_type,
+                path=f"/agent-sessions/{segment(self.id)}/messages",
+                purpose="message",
+                default_tools=self._tools,
+            )
+            return self._run
+        finally:
+            self._lock.release()
+
+    def _busy(self) -> MantyxConflictError:
+        return MantyxConflictError(
+            f"session {self.id}: another run of it is going on; wait for its result, or cancel it. Nothing was sent.",
+            code="session_busy",
+        )
+
+
+def create_session(workspace: Workspace, spec: RunSpec) -> AgentSession:
+    """Create a session; see `MantyxClient.create_session`."""
+    answer = workspace.api.request("POST", "/agent-sessions", body=spec.to_wire("session"))
+    session_id = Fields(answer.json(), "new session").text("sessionId")
+    tools: Any = () if spec.tools is OMITTED else spec.tools
+    return AgentSession(workspace, session_id, tools)
+
+
+def resume_session(workspace: Workspace, session_id: str, tools: tuple[Any, ...] | None) -> AgentSession:
+    """Take up a session that exists; see `MantyxClient.resume_session`."""
+    get_info(workspace, session_id)
+    return AgentSession(workspace, session_id, tools or (), sends_tools=bool(tools))
+
+
+def get_info(workspace: Workspace, session_id: str) -> SessionInfo:
+    """Return what the server knows of a session; see `MantyxClient.get_session_info`."""
+    return SessionInfo.from_wire(workspace.api.request("GET", _path(session_id)).json(), session_id)
+
+
+def list_sessions(
+    workspace: Workspace,
+    *,
+    metadata: Mapping[str, str] | None,
+    status: str | None,
+    limit: int | None,
+    offset: int | None,
+    cursor: str | None,
+    include_total: bool,
+) -> SessionPage:
+    """List sessions; see `MantyxClient.list_sessions`."""
+    if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_PAGE_SIZE):
+        raise MantyxConfigError(f"limit: got {limit!r}, must be a whole number from 1 to {MAX_PAGE_SIZE}")
+    if offset is not None and (type(offset) is not int or offset < 0):
+        raise MantyxConfigError(f"offset: got {offset!r}, must be a whole number, 0 or above")
+    query = {
+        "metadata": [f"{key}:{value}" for key, value in metadata.items()] if metadata else None,
+        "status": status,
+        "limit": limit,
+        "includeTotal": 1 if include_total else None,
+    }
+
+    def fetch(at: str | None, skipped: int | None = None) -> SessionPage:
+        answer = workspace.api.request("GET", "/agent-sessions", query={**query, "cursor": at, "offset": skipped})
+        return SessionPage.from_wire(answer.json(), fetch)
+
+    return fetch(cursor, offset)
+
+
+def get_events(workspace: Workspace, session_id: str, *, full: bool, last_messages: int | None) -> list[RunEvent]:
+    """Return a session's conversation as events; see `MantyxClient.get_session_events`."""
+    query: dict[str, Any] = {}
+    if full:
+        query["full"] = 1
+    elif last_messages is not None:
+        query["lastMessages"] = _last_messages(last_messages)
+    answer = workspace.api.request("GET", _path(session_id) + "/events", query=query)
+    return list(SessionEventsPage.from_wire(answer.json(), session_id).events)
+
+
+def get_events_page(
+    workspace: Workspace, session_id: str, *, last_messages: int, before_seq: int | None
+) -> SessionEventsPage:
+    """Return a part of a session's conversation; see `MantyxClient.get_session_events_page`."""
+    query = {"lastMessages": _last_messages(last_messages)}
+
+    def fetch(before: int | None) -> SessionEventsPage:
+        answer = workspace.api.request("GET", _path(session_id) + "/events", query={**query, "beforeSeq": before})
+        return SessionEventsPage.from_wire(answer.json(), session_id, fetch)
+
+    return fetch(before_seq)
+
+
+def end_session(workspace: Workspace, session_id: str) -> None:
+    """End a session; see `MantyxClient.end_session`."""
+    workspace.api.request("DELETE", _path(session_id))
+
+
+def _path(session_id: str) -> str:
+    if not isinstance(session_id, str) or not session_id:
+        raise MantyxConfigError(f"session_id: got {session_id!r}, must be the id of a session")
+    return f"/agent-sessions/{segment(session_id)}"
+
+
+def _last_messages(value: int) -> int:
+    if type(value) is not int or not 1 <= value <= MAX_REPLAYED_MESSAGES:
+        raise MantyxConfigError(
+            f"last_messages: got {value!r}, must be a whole number from 1 to {MAX_REPLAYED_MESSAGES}"
+        )
+    return value
+
+
+def _message(message: str | Sequence[Any] | None, overrides: Mapping[str, Any]) -> RunSpec:
+    fields = dict(overrides)
+    if message is not None:
+        name = "prompt" if isinstance(message, str) else "messages"
+        if fields.get(name) is not None:
+            raise MantyxConfigError(f"{name}: given twice")
+        fields[name] = message
+    return build_spec(fields, purpose="message")
