@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from typing import Callable, Iterator
 
 from .api import WorkspaceAPI
 from .backlog import Gap
 from .envelopes import EnvelopeReader
-from .errors import MantyxError, MantyxRunError, MantyxTimeoutError
+from .errors import MantyxConfigError, MantyxError, MantyxRunError, MantyxTimeoutError
 from .events import TERMINAL_TYPES, Envelope, RunEvent
 from .reader import RunReader, decode_or_keep
 from .tools.deadlines import Deadlines
 from .transport.stream import StreamLost
 
-__all__ = ["RunEvents", "abort", "timed_out"]
+__all__ = ["RunEvents", "abort", "deadline_after", "timed_out"]
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,19 @@ def timed_out(api: WorkspaceAPI, reader: RunReader) -> MantyxTimeoutError:
         run_id=reader.run_id,
         last_seq=last_seq,
     )
+
+
+def deadline_after(timeout: float | None) -> float | None:
+    """Return the time on the monotonic clock at which `timeout` seconds are over.
+
+    Raises:
+        MantyxConfigError: `timeout` is not a number above 0.
+    """
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
+        raise MantyxConfigError(f"timeout: got {timeout!r}, must be a number of seconds above 0")
+    return None if timeout > threading.TIMEOUT_MAX else time.monotonic() + timeout  # no lock waits that long
 
 
 class RunEvents:
