@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from typing import Any
 
@@ -29,7 +30,7 @@ class Sessions:
         self._probe_url = probe_url
         self._pid = os.getpid()
         self._lock = threading.Lock()
-        self._session: requests.Session | None = None
+        self._opened: weakref.finalize[Any, Any] | None = None
         self._route: Route | None = None
         if session is not None:
             _check_verify(session.verify)
@@ -42,29 +43,29 @@ class Sessions:
         self._leave_parent()
         with self._lock:
             if self._route is None:
-                self._session = self._given if self._given is not None else _new_session()
-                self._route = _merge(self._session, self._probe_url)
+                session = self._given if self._given is not None else _new_session()
+                route = self._route = _merge(session, self._probe_url)
+                if self._given is None:
+                    # Closed with this object and at exit: urllib3 1.26 leaves idle connections to the collector.
+                    self._opened = weakref.finalize(self, _close, session, route, os.getpid())
             return self._route
 
     def close(self) -> None:
         """Close idle connections, unless the session is the caller's own."""
         self._leave_parent()
         with self._lock:
-            session, self._session = self._session, None
-            route, self._route = self._route, None
-        if session is not None and session is not self._given:
-            session.close()
-            if route is not None:
-                route.close()
+            opened, self._opened, self._route = self._opened, None, None
+        _close_now(opened)
 
     def _leave_parent(self) -> None:
         """After a fork: drop what belongs to the parent."""
         if self._pid == os.getpid():
             return
-        # The parent's sockets are shared with this process: leave them alone, closing would disturb the parent.
         # The lock may have been held by a thread that does not exist here.
         self._lock = threading.Lock()
-        self._route = self._session = None
+        self._route = None
+        _close_now(self._opened)
+        self._opened = None
         if self._given is not None:
             self._given = _without_connections(self._given)
         self._pid = os.getpid()
@@ -77,6 +78,30 @@ def _new_session() -> requests.Session:
     for prefix in ("https://", "http://"):
         session.mount(prefix, Adapter())
     return session
+
+
+def _close_now(opened: weakref.finalize[Any, Any] | None) -> None:
+    # Not by calling it: a finalizer does nothing any more once the interpreter has begun to end.
+    left = opened.detach() if opened is not None else None
+    if left is not None:
+        _close(*left[2])
+
+
+def _close(session: requests.Session, route: Route, pid: int) -> None:
+    """Close the idle connections of a session of ours that the process `pid` made."""
+    if pid == os.getpid():
+        session.close()
+        route.close()
+        return
+    # Inherited by a fork. The parent goes on using its sockets, which closing ours does not disturb; but the locks
+    # of urllib3's pools may be held by a thread that does not exist here. So what is idle is closed past them.
+    for adapter in session.adapters.values():
+        pools = getattr(getattr(adapter, "poolmanager", None), "pools", None)
+        for pool in list(getattr(pools, "_container", {}).values()):
+            for connection in list(getattr(pool.pool, "queue", ())):
+                sock = getattr(connection, "sock", None)
+                if sock is not None:
+                    sock.close()
 
 
 def _without_connections(session: requests.Session) -> requests.Session:

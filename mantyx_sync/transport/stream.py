@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
 from typing import Callable, Generic, Iterator, Protocol, TypeVar
 
 from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
-from .body import Body, BodyBroken, BodyIdle, Release
+from .body import Body, BodyBroken, BodyIdle, Release, Signal
 from .retry import Reconnect
 from .sse import FrameDecoder, FrameTooLarge
 
@@ -80,7 +79,7 @@ class EventStream(Generic[ItemT]):
         self._max_frame_bytes = max_frame_bytes
         self._is_busy = is_busy
         self._is_over = is_over
-        self._released = threading.Event()
+        self._released = Signal()
         self._release_body = Release()
         self._barren = 0  # connections in a row that brought nothing
 
