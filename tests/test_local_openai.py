@@ -392,25 +392,27 @@ def test_a_silent_server_is_given_up() -> None:
 
 def test_cancelling_a_run_wakes_a_call_that_waits_for_the_server() -> None:
     waiting, release = threading.Event(), threading.Event()
-    reply = Reply(delta(content="Half"), waiting.set, lambda: release.wait(DEADLINE_S))
+    # Silent for longer than the test waits for the end of the run.
+    reply = Reply(delta(content="Half"), waiting.set, lambda: release.wait(3 * DEADLINE_S))
     with chat_server(reply) as chat, LocalServer(model_of(chat)) as server:
         run_id = start(server)
         assert waiting.wait(DEADLINE_S)
         request(server, "POST", f"/agent-runs/{run_id}/cancel")
-        events = stream(server, run_id)
-        assert not release.is_set()
+        ended = server.run(run_id).wait(DEADLINE_S / 2)
         release.set()
-    assert types(events)[-1] == "cancelled"
+        assert ended
+        assert types(stream(server, run_id))[-1] == "cancelled"
 
 
 def test_stopping_the_server_wakes_a_call_that_waits() -> None:
     waiting, release = threading.Event(), threading.Event()
-    with chat_server(Reply(waiting.set, lambda: release.wait(DEADLINE_S))) as chat:
+    with chat_server(Reply(waiting.set, lambda: release.wait(3 * DEADLINE_S))) as chat:
         with LocalServer(model_of(chat)) as server:
             run_id = start(server)
             assert waiting.wait(DEADLINE_S)
-        assert server.run(run_id).is_terminal
+        ended = server.run(run_id).is_terminal  # `stop` waits for the run's thread, but not for ever
         release.set()
+    assert ended
 
 
 def test_a_supervisor_breaks_off_reasoning_and_the_connection_with_it() -> None:

@@ -331,22 +331,30 @@ def test_short_or_unwatched_reasoning_is_left_alone(trigger: Any) -> None:
 def test_a_turn_that_is_broken_off_lets_go_of_what_the_model_holds() -> None:
     closed = threading.Event()
 
+    def think() -> Any:
+        try:
+            yield Thinking("round and round")
+            yield Thinking("never")
+        finally:
+            closed.set()
+
+    kept = think()  # still referenced when the turn is over: only closing it ends it
+
     class Holding:
         model_id = "local:holding"
 
         def complete(self, request: Any) -> Any:
-            if request.turn:
-                yield "Done."
-                return
-            try:
-                yield Thinking("round and round")
-                yield Thinking("never")
-            finally:
-                closed.set()
+            return kept if request.turn == 0 else ["Done."]
 
     events = play(Holding(), Judge("redirect"), supervisor={"reasoningTrigger": {"chars": 5}})
     assert closed.is_set()
     assert events[-1]["data"]["text"] == "Done."
+
+
+def test_what_the_model_says_between_two_thoughts_ends_the_span() -> None:
+    turn = [Thinking("x" * 6), "So: ", Thinking("y" * 6), "Done."]
+    judge, _, events = thinking("finalize", trigger={"chars": 10}, turns=[turn])
+    assert (judge.reviews, events[-1]["data"]["text"]) == ([], "So: Done.")
 
 
 def test_a_run_that_was_cancelled_meanwhile_is_not_reviewed_further() -> None:
