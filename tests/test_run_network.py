@@ -500,6 +500,25 @@ def test_a_tool_at_work_keeps_the_stream_from_being_given_up() -> None:
         assert run.result(timeout=DEADLINE_S).text == "Done."
 
 
+def test_a_tool_that_hangs_does_not_hide_that_the_stream_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mantyx_sync.tools.calls, "_BUSY_S", 0.3)
+    go = threading.Event()
+
+    @tool
+    def hang() -> str:
+        wait_for(go, "the test did not let the tool go on")
+        return "x"
+
+    try:
+        server = RunServer(stream(call(1, "t1", "hang", {})), refusal(503))
+        with server, quick_client(server, reconnect_timeout=0.2) as client:
+            run = client.start_agent(**SPEC, tools=[hang])
+            with pytest.raises(MantyxNetworkError, match="gave up after seq 1"):
+                run.result(timeout=DEADLINE_S)
+    finally:
+        go.set()
+
+
 def test_a_frame_beyond_all_bounds_ends_the_run_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     small = functools.partial(FollowSettings, max_frame_bytes=100_000)
     monkeypatch.setattr(mantyx_sync.workspace, "FollowSettings", small)
@@ -579,6 +598,19 @@ def test_a_tool_result_is_posted_until_the_server_has_it(
         assert server.tool_results == [{"toolUseId": "t1", "result": "4"}] * posts
         assert counted.calls == [2]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def test_a_tool_result_waits_as_long_as_the_server_asks() -> None:
+    answers = [refusal(429, retry_after="1"), reply(204)]
+
+    def second(server: RunServer) -> None:
+        wait_until(lambda: server.count("tool_result") == 2, "the result was not posted again")
+
+    the_stream = stream(call(1, "t1", "double", {"n": 2}), second, result(2))
+    with RunServer(the_stream, tool_result=answers) as server, quick_client(server, max_retries=0) as client:
+        began = time.monotonic()
+        client.run_agent(**SPEC, tools=[Counted().tool], timeout=DEADLINE_S)
+        assert time.monotonic() - began > 0.95
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
