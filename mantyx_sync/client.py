@@ -13,7 +13,7 @@ from .limits import MAX_FEEDBACK_CHARS, MAX_PAGE_SIZE
 from .models import ModelCatalog
 from .results import RunFeedback, RunPage, RunResult, RunSnapshot
 from .session_calls import SessionCalls
-from .settings import ClientSettings, read_credentials
+from .settings import ClientSettings, hidden, read_credentials
 from .spec import RunSpec, build_spec, plan_only, spec_signature
 from .toolspec import read_tools
 
@@ -81,8 +81,8 @@ class MantyxClient(SessionCalls, EvalCalls):
         Raises:
             MantyxConfigError: A setting is missing or not allowed.
         """
+        api_key, access_token = hidden(api_key), hidden(access_token)  # error trackers record the locals of frames
         credentials = read_credentials(api_key, access_token, token_source, workspace_slug, base_url)
-        del api_key, access_token  # error trackers record the locals of frames
         settings = ClientSettings(
             timeout=timeout,
             max_retries=max_retries,

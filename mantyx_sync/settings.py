@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Tuple, Union
 
 from ._version import __version__
 from .errors import MantyxConfigError
+from .transport.secret import Secret, SecretBytes
 
 if TYPE_CHECKING:
     from .oauth import TokenSource
     from .transport.http import Timeout
 
-__all__ = ["DEFAULT_BASE_URL", "ClientSettings", "Credentials", "read_credentials"]
+__all__ = ["DEFAULT_BASE_URL", "ClientSettings", "Credentials", "hidden", "read_credentials"]
 
 DEFAULT_BASE_URL = "https://app.mantyx.io"
 
@@ -93,7 +94,8 @@ class Credentials:
     """Who asks, and which workspace: masked in every repr."""
 
     def __init__(self, token: str, workspace_slug: str, base_url: str, token_source: TokenSource | None = None) -> None:
-        self.reveal: Callable[[], str] = lambda: token
+        secret = Secret(token)
+        self.reveal: Callable[[], str] = lambda: secret
         self.token_source = token_source
         """Where access tokens come from, instead of one that stays the same."""
         self.workspace_slug = workspace_slug
@@ -101,6 +103,13 @@ class Credentials:
 
     def __repr__(self) -> str:
         return f"Credentials(***, workspace_slug={self.workspace_slug!r})"
+
+
+def hidden(value: Any) -> Any:
+    """Return a credential in a form that no repr shows; what is none is returned as it is."""
+    if isinstance(value, bytes):  # refused later on, and not to be shown then
+        return SecretBytes(value)
+    return Secret(value) if isinstance(value, str) else value
 
 
 def read_credentials(
@@ -125,14 +134,14 @@ def read_credentials(
         return Credentials("", slug, base_url, token_source)
     token = api_key or access_token
     if not token:
-        token = os.environ.get("MANTYX_API_KEY") or os.environ.get("MANTYX_ACCESS_TOKEN")
+        token = hidden(os.environ.get("MANTYX_API_KEY") or os.environ.get("MANTYX_ACCESS_TOKEN"))
     if not token:
         raise MantyxConfigError(
             "api_key: missing; pass api_key= or access_token=, or set MANTYX_API_KEY or MANTYX_ACCESS_TOKEN"
         )
     if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token.strip()):
         raise MantyxConfigError("api_key: holds characters that an HTTP header cannot carry")
-    return Credentials(token.strip(), slug, base_url)
+    return Credentials(Secret(token.strip()), slug, base_url)
 
 
 def _slug(workspace_slug: str | None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import requests.adapters
 
 from .body import Release
+from .secret import SecretBytes
 
 __all__ = ["Adapter", "announce_to", "make_releasable"]
 
@@ -41,6 +42,8 @@ class announce_to:  # noqa: N801 - reads as a verb: `with announce_to(release): 
 class _Releasable:
     """Mixed into the connections of urllib3's pools."""
 
+    debuglevel = 0
+    """Whatever http.client is set to: it would print the headers, and the credential with them."""
     _corked: list[bytes] | None = None
 
     def request(self, method: str, url: str, body: Any = None, headers: Any = None, **kwargs: Any) -> Any:
@@ -54,11 +57,11 @@ class _Releasable:
         finally:
             self._corked = None
         if parts:
-            self.send(b"".join(parts))
+            self.send(SecretBytes(b"".join(parts)))
 
     def send(self, data: Any) -> None:
         if self._corked is not None and isinstance(data, bytes):
-            self._corked.append(data)
+            self._corked.append(SecretBytes(data))  # a list that a dump of a frame's locals may show
             return
         if isinstance(data, bytes) and len(data) > MAX_CORKED_BYTES:
             # A socket's time-out is for all that one call sends; on a slow line a large body needs one per piece.
