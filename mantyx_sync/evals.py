@@ -410,7 +410,7 @@ class _Follower:
                 for batch in stream.batches():
                     # Tools first: they must not wait for the caller to look.
                     for event in batch:
-                        if event.type == "localtool_call_of":
+                        if event.type == "local_tool_call":
                             self._start_tool(event)
                     if self._keeps_events:
                         for event in batch:
