@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 import types
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
@@ -197,9 +197,7 @@ def looped() -> list[Any]:
     return value
 
 
-@pytest.mark.parametrize(
-    "value", [Opaque(), looped(), {"x": Opaque()}, Opaque], ids=["object", "loop", "in", "class"]
-)
+@pytest.mark.parametrize("value", [Opaque(), looped(), {"x": Opaque()}, Opaque], ids=["object", "loop", "in", "class"])
 def test_a_result_that_has_no_json_form_is_an_error_naming_tool_and_type(value: object) -> None:
     error = answer_of(lambda args: value)["error"]
     assert "act" in error
@@ -462,10 +460,9 @@ Ending = Callable[[Any, MantyxClient], None]
         lambda run, client: run.close(),
         lambda run, client: run.abort(),
         lambda run, client: client.close(),
-        lambda run, client: run.cancel(),
         lambda run, client: run.__exit__(None, None, None),
     ],
-    ids=["close", "abort", "client.close", "cancel", "with"],
+    ids=["close", "abort", "client.close", "with"],
 )
 def test_a_handler_hears_that_its_answer_is_not_wanted_any_more(end: Ending) -> None:
     started, heard = threading.Event(), threading.Event()
@@ -484,13 +481,30 @@ def test_a_handler_hears_that_its_answer_is_not_wanted_any_more(end: Ending) -> 
         assert started.wait(DEADLINE_S)
         end(run, stage.client)
         assert heard.wait(DEADLINE_S)
-        if run.is_done:
-            run.close()
-            assert stage.answers() == []
-        else:  # only cancelled: the server still waits for the answer, and ends the run then
+        run.close()
+        assert stage.answers() == []
+
+
+def test_a_handler_of_a_cancelled_run_hears_of_it_and_its_answer_still_ends_the_run() -> None:
+    # The server ends a cancelled run between two turns: it waits for the calls of this one.
+    started = threading.Event()
+
+    @tool
+    def wait(context: ToolContext) -> str:
+        started.set()
+        assert context.cancelled.wait(DEADLINE_S)
+        return "stopped"
+
+    for cancel in (lambda run, client: run.cancel(), lambda run, client: client.cancel_run(run.run_id)):
+        started.clear()
+        with Stage(once("wait")) as stage:
+            run = stage.client.start_agent(system_prompt="x", prompt="y", tools=[wait])
+            assert started.wait(DEADLINE_S)
+            cancel(run, stage.client)  # type: ignore[no-untyped-call]
             with pytest.raises(MantyxRunCancelled):
                 run.result(DEADLINE_S)
             run.close()
+            assert stage.answer()["result"] == "stopped"
 
 
 def test_a_handler_hears_that_the_time_of_its_run_is_over() -> None:
@@ -512,7 +526,7 @@ def test_a_handler_hears_that_the_time_of_its_run_is_over() -> None:
 
 
 @pytest.fixture
-def django_db(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+def django_db(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     module = types.ModuleType("django.db")
     module.threads = []  # type: ignore[attr-defined]
 
@@ -522,7 +536,7 @@ def django_db(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
     module.close_old_connections = close_old_connections  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "django", types.ModuleType("django"))
     monkeypatch.setitem(sys.modules, "django.db", module)
-    yield module
+    return module
 
 
 @pytest.mark.parametrize("fails", [False, True])
