@@ -137,9 +137,7 @@ def loop_detection_to_wire(value: object, where: str = "loop_detection") -> Any:
         name = f"{where}.hard_cutoff_threshold"
         integer(hard, name, limits.MIN_HARD_CUTOFF_THRESHOLD, limits.MAX_LOOP_THRESHOLD)
     if soft is not None and hard is not None and hard <= soft:
-        raise refusal(
-            f"{where}.hard_cutoff_threshold", shown(hard), f"be greater than consecutive_threshold ({soft})"
-        )
+        raise refusal(f"{where}.hard_cutoff_threshold", shown(hard), f"be greater than consecutive_threshold ({soft})")
     return json_copy(found, where)
 
 

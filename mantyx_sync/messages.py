@@ -145,9 +145,7 @@ def input_file_attachment(*, mime_type: str, filename: str, data: str | bytes) -
     return InputFile(filename, mime_type, encoded).to_wire()
 
 
-def input_file_url_attachment(
-    *, url: str, mime_type: str | None = None, filename: str | None = None
-) -> dict[str, Any]:
+def input_file_url_attachment(*, url: str, mime_type: str | None = None, filename: str | None = None) -> dict[str, Any]:
     """Return an `input_file_url` attachment as a mapping."""
     return InputFileUrl(url, mime_type, filename).to_wire()
 

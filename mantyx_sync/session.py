@@ -126,7 +126,9 @@ class AgentSession:
         `send` and `MantyxClient.run_plan`.
         """
         overrides["plan"] = plan_only(steps=steps, brief=brief)
-        return self.send(message, timeout=timeout, on_event=on_event, on_assistant_delta=on_assistant_delta, **overrides)
+        return self.send(
+            message, timeout=timeout, on_event=on_event, on_assistant_delta=on_assistant_delta, **overrides
+        )
 
     def info(self) -> SessionInfo:
         """Return the session with its spec and conversation (http §3). One request."""

@@ -95,9 +95,7 @@ def read_imports(path: Path) -> Iterator[Import]:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 ours = alias.name.partition(".")[0] == "mantyx_sync"
-                yield Import(
-                    module, alias.name.partition("mantyx_sync.")[2] if ours else alias.name, ours, node.lineno
-                )
+                yield Import(module, alias.name.partition("mantyx_sync.")[2] if ours else alias.name, ours, node.lineno)
         elif isinstance(node, ast.ImportFrom):
             name = node.module or ""
             if node.level:
@@ -158,9 +156,7 @@ def test_jsonschema_is_imported_in_one_module_of_the_floors_and_only_inside_func
         for path in SOURCES
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, (ast.Import, ast.ImportFrom))
-        for name in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-        )
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
         if not node.__dict__.get("level")
     ]
     assert "jsonschema" not in {name.partition(".")[0] for name in top_level}
@@ -173,9 +169,7 @@ def test_nothing_optional_is_imported_outside_functions() -> None:
         for path in SOURCES
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, (ast.Import, ast.ImportFrom)) and not getattr(node, "level", 0)
-        for name in (
-            [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-        )
+        for name in ([node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names])
         if name.partition(".")[0] not in known
     ]
     assert not wrong
@@ -193,9 +187,7 @@ def test_pure_modules_import_nothing_that_acts() -> None:
     wrong = {
         f"{f.module}: {f.target}"
         for f in IMPORTS
-        if not f.is_ours
-        and floor_of(f.module) in PURE
-        and (f.target in acting or f.target.partition(".")[0] in acting)
+        if not f.is_ours and floor_of(f.module) in PURE and (f.target in acting or f.target.partition(".")[0] in acting)
     }
     # A lock around the one-time making of a validator is no thread.
     assert wrong <= {"schema: threading"}

@@ -263,9 +263,7 @@ def test_pydantic_models_are_results():
         number: int
         when: datetime
 
-    assert (
-        result_text([Order(number=1, when=datetime(2024, 5, 1))]) == '[{"number": 1, "when": "2024-05-01T00:00:00"}]'
-    )
+    assert result_text([Order(number=1, when=datetime(2024, 5, 1))]) == '[{"number": 1, "when": "2024-05-01T00:00:00"}]'
 
 
 @pytest.mark.parametrize(

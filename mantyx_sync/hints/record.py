@@ -52,9 +52,7 @@ class Record:
         self.is_open = is_open
         self._build = build
         self._names = frozenset(item.name for item in fields)
-        self._plan = [
-            (item.name, item.shape.convert, item.required, item.null_is_absent, item.fill) for item in fields
-        ]
+        self._plan = [(item.name, item.shape.convert, item.required, item.null_is_absent, item.fill) for item in fields]
 
     def convert(self, value: Any) -> Any:
         """Convert a JSON object and build what it stands for."""

@@ -217,9 +217,7 @@ class _Work:
             log.warning("%s: no such tool in this process", self._calls.describe(self._call))
             self._calls.run_soon(lambda: self._answer({"error": text}))
         else:
-            self._place = executor.submit(
-                context, self._run, limiter=answerer.limiter, limit=answerer.max_concurrency
-            )
+            self._place = executor.submit(context, self._run, limiter=answerer.limiter, limit=answerer.max_concurrency)
 
     def cancel(self) -> None:
         if self._context is not None:
@@ -255,9 +253,7 @@ class _Work:
     def _time_out(self, timeout: float) -> None:
         if not self._calls.claim(self._call):
             return
-        log.warning(
-            "%s: no result after %g s; its thread is left to itself", self._calls.describe(self._call), timeout
-        )
+        log.warning("%s: no result after %g s; its thread is left to itself", self._calls.describe(self._call), timeout)
         self.abandon()
         body = {"error": f"{self._call.name} did not finish within {timeout:g} seconds"}
         self._calls.run_soon(lambda: self._calls.deliver(self._call, body))

@@ -330,9 +330,7 @@ def _output_schema(given: Any, label: str) -> Optional[Dict[str, Any]]:
     else:
         schema = compile_type(given, label=label).schema
     if schema.get("type", "object") != "object":
-        raise MantyxConfigError(
-            f"{label} must be an object schema (type: object): other roots are dropped (wire §3.1)"
-        )
+        raise MantyxConfigError(f"{label} must be an object schema (type: object): other roots are dropped (wire §3.1)")
     return schema
 
 

@@ -139,9 +139,7 @@ def result_text(value: object, tool_name: str = "") -> str:
         _close(value)
         raise ToolError(f"{_label(tool_name)} returned {exc}") from None
     except RecursionError:
-        raise ToolError(
-            f"{_label(tool_name)} returned a value that is nested too deeply or contains itself"
-        ) from None
+        raise ToolError(f"{_label(tool_name)} returned a value that is nested too deeply or contains itself") from None
     except (TypeError, ValueError, OverflowError) as exc:
         # Such as an integer with more digits than Python turns into text.
         raise ToolError(f"{_label(tool_name)} returned a value that cannot be written as JSON: {exc}") from None
