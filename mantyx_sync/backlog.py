@@ -7,13 +7,12 @@ that tools start and the run ends, and the caller later reads what it missed fro
 
 from __future__ import annotations
 
-import queue
-import sys
 import threading
 import time
 from typing import List, NamedTuple, Tuple, Union
 
 from .events import NO_SEQ, Envelope
+from .transport.bell import Inbox
 
 __all__ = ["Backlog", "Gap"]
 
@@ -21,9 +20,6 @@ MAX_EVENTS = 4096
 MAX_CHARS = 2 * 1024 * 1024
 GRACE_S = 1.0
 """How long, over a whole run, the reader waits for a caller that is behind: what a tool call may come late by."""
-
-# On Windows a wait on a lock cannot be interrupted, so Ctrl-C is noticed between slices.
-_SLICE_S = 0.25 if sys.platform == "win32" else None
 
 
 class Gap(NamedTuple):
@@ -47,7 +43,7 @@ class Backlog:
         self.is_wanted = is_wanted
         self.has_taker = False
         """Whether a caller is looping right now; without one the reader does not wait for room."""
-        self._queue: queue.SimpleQueue[Union[_Batch, Gap, _End]] = queue.SimpleQueue()
+        self._queue: Inbox[Union[_Batch, Gap, _End]] = Inbox()
         self._room = threading.Event()
         self._is_waiting = False
         self._has_let_go = False
@@ -82,18 +78,7 @@ class Backlog:
             TimeoutError: `deadline` (monotonic clock) passed.
         """
         self.has_taker = True
-        while True:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if _SLICE_S is not None and (left is None or left > _SLICE_S):
-                wait: float | None = _SLICE_S
-            else:
-                wait = left
-            try:
-                item = self._queue.get(timeout=wait)
-                break
-            except queue.Empty:
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise TimeoutError from None
+        item = self._queue.get(deadline)
         if isinstance(item, _End):
             self._queue.put(item)  # the end stays the end, however often it is looked at
             return None

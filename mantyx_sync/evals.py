@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import logging
-import queue
 import threading
 import time
 from typing import Callable, Mapping
@@ -30,6 +29,7 @@ from .tools.calls import RunToolCalls
 from .tools.deadlines import Deadlines
 from .tools.executor import ToolExecutor
 from .tools.registry import Registry
+from .transport.bell import Inbox
 from .transport.retry import Repeat
 from .transport.url import Query, segment
 
@@ -249,9 +249,8 @@ class _Watch:
         while True:
             left = self._time_left()
             try:
-                # In slices: on Windows a wait on a lock cannot be interrupted.
-                event = follower.events.get(timeout=min(left, 1.0, max(0.0, next_check - time.monotonic())))
-            except queue.Empty:
+                event = follower.events.get(min(time.monotonic() + left, next_check))
+            except TimeoutError:
                 if time.monotonic() >= next_check:
                     record = self._look()
                     next_check = time.monotonic() + check_every
@@ -359,7 +358,7 @@ class _Follower:
         self._executor = executor
         self._deadlines = deadlines
         self._keeps_events = keeps_events
-        self.events: queue.SimpleQueue[EvalRunEvent | None] = queue.SimpleQueue()
+        self.events: Inbox[EvalRunEvent | None] = Inbox()
         """What arrived, if events are kept; `None` when no more will."""
         self.error: BaseException | None = None
         self._stopped = threading.Event()

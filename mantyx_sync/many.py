@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import itertools
 import queue
-import sys
 import threading
 import time
 from dataclasses import dataclass
@@ -15,15 +15,13 @@ from .errors import MantyxConfigError, MantyxError
 from .results import RunResult
 from .run import Run
 from .spec import RunSpec, build_spec
+from .transport.bell import Inbox
 from .workspace import Workspace
 
 __all__ = ["Launcher", "MapProgress", "run_many"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
-
-# On Windows a wait on a lock cannot be interrupted, so Ctrl-C is noticed between slices.
-_SLICE_S = 0.25 if sys.platform == "win32" else None
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class _Worker(Generic[ItemT, ResultT]):
     def __init__(self, run_one: Callable[[ItemT], ResultT]) -> None:
         self.run_one = run_one
         self.todo: queue.SimpleQueue[tuple[int, ItemT] | None] = queue.SimpleQueue()
-        self.finished: queue.SimpleQueue[tuple[int, ResultT | BaseException]] = queue.SimpleQueue()
+        self.finished: Inbox[tuple[int, ResultT | BaseException]] = Inbox()
 
     def work(self) -> None:
         while True:
@@ -171,7 +169,7 @@ def _loop(
             is_read_out = read < turn + 2 * max_workers
             if done == read:
                 return
-            index, outcome = _get(worker.finished)
+            index, outcome = worker.finished.get()
             done += 1
             if isinstance(outcome, BaseException):
                 failed += 1
@@ -189,8 +187,8 @@ def _loop(
                     yield waiting.pop(turn - 1)
     finally:
         while not worker.todo.empty():  # what has not begun does not begin
-            with_task = _get_nowait(worker.todo)
-            del with_task
+            with contextlib.suppress(queue.Empty):
+                worker.todo.get_nowait()
         for _ in threads:
             worker.todo.put(None)
         if done < read:
@@ -198,18 +196,3 @@ def _loop(
         until = time.monotonic() + 1.0
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
-
-
-def _get(items: queue.SimpleQueue[Any]) -> Any:
-    while True:
-        try:
-            return items.get(timeout=_SLICE_S)
-        except queue.Empty:
-            continue
-
-
-def _get_nowait(items: queue.SimpleQueue[Any]) -> Any:
-    try:
-        return items.get_nowait()
-    except queue.Empty:
-        return None

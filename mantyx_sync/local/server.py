@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 import weakref
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from types import TracebackType
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
@@ -335,7 +335,8 @@ class _Workers:
     IDLE_S = 1.0
 
     def __init__(self) -> None:
-        self._tasks: SimpleQueue[Optional[Callable[[], None]]] = SimpleQueue()
+        # Not a SimpleQueue: its wait with a time limit may never end on a busy machine.
+        self._tasks: Queue[Optional[Callable[[], None]]] = Queue()
         self._lock = threading.Lock()
         self._threads: set[threading.Thread] = set()
         self._idle = 0

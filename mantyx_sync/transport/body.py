@@ -8,7 +8,6 @@ reached (an adapter that is not urllib3's) urllib3's own reading is the fallback
 from __future__ import annotations
 
 import contextlib
-import queue
 import socket
 import threading
 import zlib
@@ -22,7 +21,7 @@ from .chunked import BadChunk, ChunkedDecoder
 if TYPE_CHECKING:
     from .route import Received
 
-__all__ = ["Body", "BodyBroken", "BodyIdle", "Release", "Signal", "socket_of"]
+__all__ = ["Body", "BodyBroken", "BodyIdle", "Release", "socket_of"]
 
 READ_BYTES = 64 * 1024
 
@@ -33,32 +32,6 @@ class BodyBroken(Exception):
 
 class BodyIdle(Exception):
     """No byte arrived for the idle time-out."""
-
-
-class Signal:
-    """A flag that one thread waits for, and that the garbage collector may set.
-
-    Setting a `threading.Event` takes a lock. The collector runs inside any line of code, perhaps one that holds it.
-    """
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def set(self) -> None:
-        """Set the flag for good; end the wait."""
-        self._is_set = True
-        self._wake.put(None)
-
-    def is_set(self) -> bool:
-        """Tell whether the flag is set."""
-        return self._is_set
-
-    def wait(self, timeout: float) -> None:
-        """Wait until the flag is set, at most `timeout` seconds. For one thread at a time."""
-        if not self._is_set:
-            with contextlib.suppress(queue.Empty):
-                self._wake.get(timeout=timeout)
 
 
 class Release:

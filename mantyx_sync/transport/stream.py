@@ -11,7 +11,8 @@ import time
 from typing import Callable, Generic, Iterator, Protocol, TypeVar
 
 from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
-from .body import Body, BodyBroken, BodyIdle, Release, Signal
+from .bell import Signal
+from .body import Body, BodyBroken, BodyIdle, Release
 from .retry import Reconnect
 from .sse import FrameDecoder, FrameTooLarge
 
