@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from ._version import SDK_VERSION as SDK_VERSION
     from .client import MantyxClient as MantyxClient
     from .errors import MantyxAPIError as MantyxAPIError
     from .errors import MantyxAuthError as MantyxAuthError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from .errors import MantyxForbiddenError as MantyxForbiddenError
     from .errors import MantyxNetworkError as MantyxNetworkError
     from .errors import MantyxNotFoundError as MantyxNotFoundError
+    from .errors import MantyxOAuthError as MantyxOAuthError
     from .errors import MantyxParseError as MantyxParseError
     from .errors import MantyxProtocolError as MantyxProtocolError
     from .errors import MantyxRateLimitError as MantyxRateLimitError
@@ -32,6 +34,23 @@ if TYPE_CHECKING:
     from .errors import MantyxToolError as MantyxToolError
     from .errors import RateLimit as RateLimit
     from .errors import ToolError as ToolError
+    from .eval_results import EvalCase as EvalCase
+    from .eval_results import EvalCaseResult as EvalCaseResult
+    from .eval_results import EvalDatasetDetail as EvalDatasetDetail
+    from .eval_results import EvalDatasetList as EvalDatasetList
+    from .eval_results import EvalDatasetSummary as EvalDatasetSummary
+    from .eval_results import EvalRunAccepted as EvalRunAccepted
+    from .eval_results import EvalRunCompare as EvalRunCompare
+    from .eval_results import EvalRunCompareCase as EvalRunCompareCase
+    from .eval_results import EvalRunCompareSide as EvalRunCompareSide
+    from .eval_results import EvalRunDetail as EvalRunDetail
+    from .eval_results import EvalRunEvent as EvalRunEvent
+    from .eval_results import EvalRunList as EvalRunList
+    from .eval_results import EvalRunSummary as EvalRunSummary
+    from .eval_specs import AgentEvalOverrides as AgentEvalOverrides
+    from .eval_specs import InlineEvalCaseSpec as InlineEvalCaseSpec
+    from .eval_specs import InlineEvalDatasetSpec as InlineEvalDatasetSpec
+    from .eval_stream import EvalRunStream as EvalRunStream
     from .events import AssistantDelta as AssistantDelta
     from .events import AssistantMessage as AssistantMessage
     from .events import CancelledEvent as CancelledEvent
@@ -54,19 +73,31 @@ if TYPE_CHECKING:
     from .guards import OutputSchema as OutputSchema
     from .guards import PlanOptions as PlanOptions
     from .guards import ReasoningTrigger as ReasoningTrigger
+    from .guards import RunBudgets as RunBudgets
     from .guards import Supervisor as Supervisor
     from .guards import ToolBudget as ToolBudget
     from .guards import plan_only as plan_only
+    from .many import MapProgress as MapProgress
     from .messages import InputFile as InputFile
     from .messages import InputFileUrl as InputFileUrl
     from .messages import Message as Message
     from .messages import input_file as input_file
+    from .messages import input_file_attachment as input_file_attachment
     from .messages import input_file_url as input_file_url
+    from .messages import input_file_url_attachment as input_file_url_attachment
     from .models import ModelCatalog as ModelCatalog
     from .models import ModelInfo as ModelInfo
     from .models import PricingInfo as PricingInfo
+    from .oauth import DEFAULT_OAUTH_BASE_URL as DEFAULT_OAUTH_BASE_URL
+    from .oauth import DEFAULT_REFRESH_SKEW_S as DEFAULT_REFRESH_SKEW_S
+    from .oauth import MantyxOAuthClient as MantyxOAuthClient
+    from .oauth import OAuthToken as OAuthToken
+    from .oauth import TokenRequestReason as TokenRequestReason
+    from .oauth import TokenSource as TokenSource
+    from .output import parse_run_output as parse_run_output
     from .pages import Page as Page
     from .results import RunFeedback as RunFeedback
+    from .results import RunFeedbackResult as RunFeedbackResult
     from .results import RunModelInfo as RunModelInfo
     from .results import RunPage as RunPage
     from .results import RunResult as RunResult
@@ -77,6 +108,39 @@ if TYPE_CHECKING:
     from .results import TaskPlanStep as TaskPlanStep
     from .results import TokenUsage as TokenUsage
     from .run import Run as Run
+    from .session import AgentSession as AgentSession
+    from .session_info import SessionEventsPage as SessionEventsPage
+    from .session_info import SessionInfo as SessionInfo
+    from .session_info import SessionListResult as SessionListResult
+    from .session_info import SessionPage as SessionPage
+    from .session_info import SessionSummary as SessionSummary
+    from .settings import DEFAULT_BASE_URL as DEFAULT_BASE_URL
+    from .shapes import AgentSpec as AgentSpec
+    from .shapes import AssistantMessageEventData as AssistantMessageEventData
+    from .shapes import AttachmentMetadata as AttachmentMetadata
+    from .shapes import ConversationMessage as ConversationMessage
+    from .shapes import ErrorEventData as ErrorEventData
+    from .shapes import InputFileAttachment as InputFileAttachment
+    from .shapes import InputFileAttachmentMetadata as InputFileAttachmentMetadata
+    from .shapes import InputFileUrlAttachment as InputFileUrlAttachment
+    from .shapes import InputFileUrlAttachmentMetadata as InputFileUrlAttachmentMetadata
+    from .shapes import JsonSchema as JsonSchema
+    from .shapes import MessageAttachment as MessageAttachment
+    from .shapes import MessageRole as MessageRole
+    from .shapes import Metadata as Metadata
+    from .shapes import OutputSchemaEnforcement as OutputSchemaEnforcement
+    from .shapes import PlanMode as PlanMode
+    from .shapes import PlanSpec as PlanSpec
+    from .shapes import ReasoningLevel as ReasoningLevel
+    from .shapes import ResultEventData as ResultEventData
+    from .shapes import RunEventData as RunEventData
+    from .shapes import RunModelInfoWire as RunModelInfoWire
+    from .shapes import RunTokenUsageWire as RunTokenUsageWire
+    from .shapes import SessionStatus as SessionStatus
+    from .shapes import StructuredOutputEnforcementMechanism as StructuredOutputEnforcementMechanism
+    from .shapes import StructuredOutputInfoData as StructuredOutputInfoData
+    from .shapes import ToolBudgets as ToolBudgets
+    from .shapes import UserMessageEventData as UserMessageEventData
     from .spec import OMITTED as OMITTED
     from .spec import RunSpec as RunSpec
     from .tools.context import ToolContext as ToolContext
@@ -87,14 +151,20 @@ if TYPE_CHECKING:
     from .tools.refs import MantyxMcpToolRef as MantyxMcpToolRef
     from .tools.refs import MantyxPluginToolRef as MantyxPluginToolRef
     from .tools.refs import MantyxToolRef as MantyxToolRef
+    from .tools.refs import ToolRef as ToolRef
+    from .tools.refs import is_local_tool as is_local_tool
     from .tools.refs import mantyx_a2a as mantyx_a2a
     from .tools.refs import mantyx_mcp as mantyx_mcp
     from .tools.refs import mantyx_plugin_tool as mantyx_plugin_tool
     from .tools.refs import mantyx_tool as mantyx_tool
     from .tools.results import ToolResult as ToolResult
     from .tools.results import ToolResultFile as ToolResultFile
+    from .values import RunTokenUsage as RunTokenUsage
+    from .values import TaskPlanTransition as TaskPlanTransition
+    from .values import task_plan_from_event_data as task_plan_from_event_data
 
 _NAMES = {
+    "_version": ("SDK_VERSION",),
     "client": ("MantyxClient",),
     "errors": (
         "MantyxAPIError",
@@ -106,6 +176,7 @@ _NAMES = {
         "MantyxForbiddenError",
         "MantyxNetworkError",
         "MantyxNotFoundError",
+        "MantyxOAuthError",
         "MantyxParseError",
         "MantyxProtocolError",
         "MantyxRateLimitError",
@@ -118,6 +189,23 @@ _NAMES = {
         "RateLimit",
         "ToolError",
     ),
+    "eval_results": (
+        "EvalCase",
+        "EvalCaseResult",
+        "EvalDatasetDetail",
+        "EvalDatasetList",
+        "EvalDatasetSummary",
+        "EvalRunAccepted",
+        "EvalRunCompare",
+        "EvalRunCompareCase",
+        "EvalRunCompareSide",
+        "EvalRunDetail",
+        "EvalRunEvent",
+        "EvalRunList",
+        "EvalRunSummary",
+    ),
+    "eval_specs": ("AgentEvalOverrides", "InlineEvalCaseSpec", "InlineEvalDatasetSpec"),
+    "eval_stream": ("EvalRunStream",),
     "events": (
         "AssistantDelta",
         "AssistantMessage",
@@ -143,15 +231,35 @@ _NAMES = {
         "OutputSchema",
         "PlanOptions",
         "ReasoningTrigger",
+        "RunBudgets",
         "Supervisor",
         "ToolBudget",
         "plan_only",
     ),
-    "messages": ("InputFile", "InputFileUrl", "Message", "input_file", "input_file_url"),
+    "many": ("MapProgress",),
+    "messages": (
+        "InputFile",
+        "InputFileUrl",
+        "Message",
+        "input_file",
+        "input_file_attachment",
+        "input_file_url",
+        "input_file_url_attachment",
+    ),
     "models": ("ModelCatalog", "ModelInfo", "PricingInfo"),
+    "oauth": (
+        "DEFAULT_OAUTH_BASE_URL",
+        "DEFAULT_REFRESH_SKEW_S",
+        "MantyxOAuthClient",
+        "OAuthToken",
+        "TokenRequestReason",
+        "TokenSource",
+    ),
+    "output": ("parse_run_output",),
     "pages": ("Page",),
     "results": (
         "RunFeedback",
+        "RunFeedbackResult",
         "RunModelInfo",
         "RunPage",
         "RunResult",
@@ -163,6 +271,37 @@ _NAMES = {
         "TokenUsage",
     ),
     "run": ("Run",),
+    "session": ("AgentSession",),
+    "session_info": ("SessionEventsPage", "SessionInfo", "SessionListResult", "SessionPage", "SessionSummary"),
+    "settings": ("DEFAULT_BASE_URL",),
+    "shapes": (
+        "AgentSpec",
+        "AssistantMessageEventData",
+        "AttachmentMetadata",
+        "ConversationMessage",
+        "ErrorEventData",
+        "InputFileAttachment",
+        "InputFileAttachmentMetadata",
+        "InputFileUrlAttachment",
+        "InputFileUrlAttachmentMetadata",
+        "JsonSchema",
+        "MessageAttachment",
+        "MessageRole",
+        "Metadata",
+        "OutputSchemaEnforcement",
+        "PlanMode",
+        "PlanSpec",
+        "ReasoningLevel",
+        "ResultEventData",
+        "RunEventData",
+        "RunModelInfoWire",
+        "RunTokenUsageWire",
+        "SessionStatus",
+        "StructuredOutputEnforcementMechanism",
+        "StructuredOutputInfoData",
+        "ToolBudgets",
+        "UserMessageEventData",
+    ),
     "spec": ("OMITTED", "RunSpec"),
     "tools.context": ("ToolContext",),
     "tools.function": ("define_local_tool", "tool"),
@@ -172,12 +311,15 @@ _NAMES = {
         "MantyxMcpToolRef",
         "MantyxPluginToolRef",
         "MantyxToolRef",
+        "ToolRef",
+        "is_local_tool",
         "mantyx_a2a",
         "mantyx_mcp",
         "mantyx_plugin_tool",
         "mantyx_tool",
     ),
     "tools.results": ("ToolResult", "ToolResultFile"),
+    "values": ("RunTokenUsage", "TaskPlanTransition", "task_plan_from_event_data"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -187,7 +329,8 @@ __all__ = ["__version__", *sorted(_MODULE_OF)]
 def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        why = ": this package is synchronous" if name.startswith("Async") else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{why}")
     from importlib import import_module
 
     value = getattr(import_module(f"{__name__}.{module}"), name)

@@ -34,10 +34,20 @@ if TYPE_CHECKING:
 
     from .transport.http import Answer
 
-__all__ = ["MantyxOAuthClient", "OAuthToken", "RefreshTokenSource", "Scope", "TokenRequestReason", "TokenSource"]
+__all__ = [
+    "DEFAULT_OAUTH_BASE_URL",
+    "DEFAULT_REFRESH_SKEW_S",
+    "MantyxOAuthClient",
+    "OAuthToken",
+    "RefreshTokenSource",
+    "Scope",
+    "TokenRequestReason",
+    "TokenSource",
+]
 
 log = logging.getLogger(__name__)
 
+DEFAULT_OAUTH_BASE_URL = DEFAULT_BASE_URL
 DEFAULT_REFRESH_SKEW_S = 60.0
 _LIFETIME_S = 3600
 """What access tokens live if the server does not say (http §2)."""

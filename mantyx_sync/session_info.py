@@ -10,7 +10,7 @@ from .events import RunEvent, decode, read_envelope
 from .pages import Page
 from .wire import Fields
 
-__all__ = ["SessionEventsPage", "SessionInfo", "SessionPage", "SessionSummary"]
+__all__ = ["SessionEventsPage", "SessionInfo", "SessionListResult", "SessionPage", "SessionSummary"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,10 @@ class SessionPage(Page[SessionSummary]):
     def sessions(self) -> tuple[SessionSummary, ...]:
         """The sessions of this page alone."""
         return self.items
+
+
+SessionListResult = SessionPage
+"""The name the platform's own package has for it."""
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ DATA = {
     "pages",
     "results",
     "schema",
+    "shapes",
     "spec",
     "toolspec",
     "values",
