@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import re
+import threading
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Tuple, Union
 
 from ._version import __version__
+from .checks import shown
 from .errors import MantyxConfigError
 from .transport.secret import Secret, SecretBytes
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from .oauth import TokenSource
     from .transport.http import Timeout
 
-__all__ = ["DEFAULT_BASE_URL", "ClientSettings", "Credentials", "hidden", "read_credentials"]
+__all__ = ["DEFAULT_BASE_URL", "ClientSettings", "Credentials", "check_timeout", "hidden", "read_credentials"]
 
 DEFAULT_BASE_URL = "https://app.mantyx.io"
 
@@ -49,11 +50,7 @@ class ClientSettings:
     def __post_init__(self) -> None:
         for name in ("stream_idle_timeout", "reconnect_timeout"):
             _check_seconds(name, getattr(self, name))
-        parts = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
-        if len(parts) != 2:
-            raise MantyxConfigError(f"timeout: got {self.timeout!r}, must be seconds or (connect, read)")
-        for part in parts:
-            _check_seconds("timeout", part)
+        check_timeout(self.timeout)
         if type(self.max_retries) is not int or not 0 <= self.max_retries <= 20:
             raise MantyxConfigError(f"max_retries: got {self.max_retries!r}, must be a whole number from 0 to 20")
         headers: object = self.default_headers
@@ -151,10 +148,26 @@ def _slug(workspace_slug: str | None) -> str:
     return slug.strip()
 
 
+def check_timeout(timeout: object) -> None:
+    """Refuse what is no time-out of an HTTP exchange.
+
+    Raises:
+        MantyxConfigError: It is neither seconds nor (connect, read).
+    """
+    parts = timeout if isinstance(timeout, tuple) else (timeout, timeout)
+    if len(parts) != 2:
+        raise MantyxConfigError(f"timeout: got {timeout!r}, must be seconds or (connect, read)")
+    for part in parts:
+        _check_seconds("timeout", part)
+
+
 def _check_seconds(name: str, value: object) -> None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type, operator]  # a number by now
-        raise MantyxConfigError(f"{name}: got {value!r}, must be a number of seconds above 0")
+    if not is_number or not value > 0:  # type: ignore[operator]  # a number by now
+        raise MantyxConfigError(f"{name}: got {shown(value)}, must be a number of seconds above 0")
+    if value > threading.TIMEOUT_MAX:  # type: ignore[operator]
+        limit = int(threading.TIMEOUT_MAX)
+        raise MantyxConfigError(f"{name}: got {shown(value)}, must be at most {limit} seconds")
 
 
 def _check_header(name: object, value: object) -> None:

@@ -31,7 +31,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
+from ..errors import MantyxConfigError, MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
 from .adapter import announce_to
 from .body import Body, BodyBroken, Release, socket_of
 from .retry import Failure, Repeat, RetryPolicy, parse_retry_after
@@ -48,6 +48,9 @@ Timeout = Union[float, Tuple[float, float]]
 
 MakeError = Callable[..., MantyxError]
 """Builds the error of a refused request: (status, headers, body, method=, path=, retry_after=)."""
+
+MAX_WAIT_S = 2_000_000.0
+"""Longer waits are cut to this: the system counts milliseconds in 31 bits, and more would wrap round to less."""
 
 _MAX_ERROR_BODY_BYTES = 64 * 1024
 
@@ -156,7 +159,7 @@ class HttpTransport:
             except _Failed as failed:
                 delay = self.retry.after_failure(failed.failure, repeat, attempt, random.random())
                 error = failed.error
-                if self._sessions.route().retries_itself:
+                if delay is not None and self._sessions.route().retries_itself:
                     delay = None
             if delay is None or (deadline is not None and time.monotonic() + delay >= deadline):
                 raise error from error.__cause__
@@ -193,7 +196,8 @@ class HttpTransport:
         wanted.update(headers)
         try:
             with announce_to(release):
-                received = self._send("GET", url, path, None, (connect_timeout, idle_timeout), wanted)
+                timeout = (min(connect_timeout, MAX_WAIT_S), min(idle_timeout, MAX_WAIT_S))
+                received = self._send("GET", url, path, None, timeout, wanted)
             release.watch_socket(socket_of(received.raw))
             self._check("GET", path, received)
             _check_type(path, received)
@@ -213,6 +217,7 @@ class HttpTransport:
     def _limit(self, timeout: Timeout | None, deadline: float | None, path: str) -> tuple[float, float]:
         chosen = self.timeout if timeout is None else timeout
         connect, read = chosen if isinstance(chosen, tuple) else (chosen, chosen)
+        connect, read = min(connect, MAX_WAIT_S), min(read, MAX_WAIT_S)
         if deadline is None:
             return connect, read
         left = deadline - time.monotonic()
@@ -254,7 +259,12 @@ class HttpTransport:
         timeout: tuple[float, float],
         headers: Mapping[str, str],
     ) -> Received:
-        route = self._sessions.route()
+        try:
+            route = self._sessions.route()
+        except LIBRARY_ERRORS as error:
+            if isinstance(error, MantyxError):
+                raise
+            raise _failed(error, method, path) from None
         request = self._prepare(method, url, data, headers, route)
         received = self._transmit(route, request, path, timeout)
         if received.status == 401 and self._renew is not None:
@@ -331,8 +341,16 @@ class _Failed(Exception):
 
 
 def encode_json(value: object) -> bytes:
-    """Encode a request body; NaN is refused rather than sent."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    """Encode a request body.
+
+    Raises:
+        MantyxConfigError: It holds NaN, contains itself, is nested too deep, or holds a number of too many digits.
+        TypeError: It holds what JSON has no form for.
+    """
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise MantyxConfigError(f"the request's body cannot be written as JSON: {error}") from None
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:  # half of a surrogate pair: legal in JSON as an escape only

@@ -33,7 +33,12 @@ class Sessions:
         self._opened: weakref.finalize[Any, Any] | None = None
         self._route: Route | None = None
         if session is not None:
+            if not isinstance(session, requests.Session):
+                raise MantyxConfigError(
+                    f"session: got {type(session).__name__}, must be an instance of requests.Session"
+                )
             _check_verify(session.verify)
+            _check_cert(session.cert)
 
     def route(self) -> Route:
         """Return how to send from this process."""
@@ -129,6 +134,9 @@ def _shallow_copy(value: Any) -> Any:
 def _merge(session: requests.Session, url: str) -> Route:
     proxies: dict[str, str] = {}
     verify: Any = session.verify
+    if url.lower().startswith("https:"):  # they may be others than when the client was made
+        _check_verify(verify)
+        _check_cert(session.cert)
     if session.trust_env:
         proxies.update(get_environ_proxies(url, no_proxy=session.proxies.get("no_proxy")))
         # requests lets the environment overrule a CA file set on the session; what was said explicitly wins here.
@@ -148,6 +156,12 @@ def _merge(session: requests.Session, url: str) -> Route:
         headers={name: value for name, value in headers if value is not None},
         response_hooks=session.hooks if session.hooks.get("response") else {},
     )
+
+
+def _check_cert(cert: object) -> None:
+    for path in cert if isinstance(cert, (tuple, list)) else (cert,):
+        if isinstance(path, (str, os.PathLike)) and not os.path.exists(path):
+            raise MantyxConfigError(f"session.cert: no file at {os.fspath(path)!r}")
 
 
 def _check_verify(verify: object, field: str = "session.verify") -> None:

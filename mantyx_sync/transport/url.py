@@ -18,7 +18,8 @@ _UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
 
 def segment(value: str) -> str:
     """Percent-encode one path segment: an id can never reach another route."""
-    encoded = quote(value, safe="-_~:")  # a lone dot would be resolved away
+    # A lone surrogate, in an id read from broken text, is for the server not to know: no reason to fail otherwise.
+    encoded = quote(value, safe="-_~:", errors="surrogatepass")  # a lone dot would be resolved away
     return encoded.replace(".", "%2E") if value in (".", "..") else encoded
 
 
@@ -76,7 +77,7 @@ class BaseURL:
 
 def _encode(query: Query) -> str:
     pairs = {name: _query_value(value) for name, value in query.items() if value is not None}
-    return "?" + urlencode(pairs, doseq=True) if pairs else ""
+    return "?" + urlencode(pairs, doseq=True, errors="surrogatepass") if pairs else ""
 
 
 def _query_value(value: object) -> object:
