@@ -398,7 +398,8 @@ class _Follower:
         for calls in list(self._calls.values()):
             calls.close()
         if self._thread.ident is not None:
-            self._thread.join(JOIN_S)
+            with contextlib.suppress(RuntimeError):  # it is being started just now, and will find itself closed
+                self._thread.join(JOIN_S)
 
     def _is_busy(self) -> bool:
         return any(calls.is_busy for calls in list(self._calls.values()))

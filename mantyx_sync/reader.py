@@ -172,7 +172,8 @@ class RunReader:
         self.backlog.drop()
         self.calls.close()
         if self._thread.ident not in (None, threading.get_ident()):
-            self._thread.join(join)
+            with contextlib.suppress(RuntimeError):  # it is being started just now, and will find itself closed
+                self._thread.join(join)
 
     def let_go(self) -> None:
         """Have the thread end and free everything. Takes no lock: the garbage collector calls this."""

@@ -81,8 +81,11 @@ class ToolExecutor:
 
     def close(self) -> None:
         """Let idle threads end, and those at work when their handler returns. Does not wait."""
-        while self._pools:
-            (pid, _), pool = self._pools.popitem()
+        while True:
+            try:
+                (pid, _), pool = self._pools.popitem()
+            except KeyError:  # none is left, perhaps since another thread closes as well
+                return
             if pid == os.getpid():
                 pool.close()
 
