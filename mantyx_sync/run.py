@@ -79,6 +79,11 @@ class Run:
         return self.is_done or self._reader.is_closed
 
     @property
+    def is_followed_here(self) -> bool:
+        """False in a child of the process that follows the run."""
+        return self._reader.is_followed_here
+
+    @property
     def last_seq(self) -> int:
         """The number of the last event that arrived; `attach_run` can go on from there."""
         return self._reader.last_seq

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+import os
+import weakref
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NoReturn, Sequence
 
 from .errors import MantyxConfigError, MantyxConflictError
 from .events import RunEvent
@@ -39,7 +40,8 @@ class AgentSession:
     """A conversation with an agent. Obtained from `MantyxClient.create_session` or `resume_session`.
 
     One run at a time: a message that is sent while another one's run goes on, from whatever thread, is refused with
-    `MantyxConflictError` before anything is sent. What a message overrides holds for its run alone.
+    `MantyxConflictError` before anything is sent. A stream that was closed, dropped or given up is no longer in the
+    way here, though the server may be busy with it for a while. What a message overrides holds for its run alone.
     """
 
     def __init__(
@@ -55,11 +57,20 @@ class AgentSession:
         self._workspace = workspace
         self._tools = tuple(tools)
         self._sends_tools = sends_tools
-        self._lock = threading.Lock()
-        self._run: Run | None = None
+        # The message that is being sent, by process: a child of a fork is not in the way of its parent's messages. A
+        # dictionary, since its `setdefault` is one step for all threads, and no lock is held while we send.
+        self._sending: dict[int, object] = {}
+        # Weak, so that a stream which nobody holds any more is let go of, as any other.
+        self._run: weakref.ref[Run] | None = None
 
     def __repr__(self) -> str:
         return f"AgentSession({self.id!r})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"an AgentSession cannot be pickled or copied: it belongs to a client. Pass its id on, and "
+            f"resume_session({self.id!r}, tools=…) takes it up there"
+        )
 
     @spec_signature
     def send(
@@ -166,8 +177,7 @@ class AgentSession:
 
     def close(self) -> None:
         """Let go of the session's run, if one goes on. The session itself goes on at the server: see `end`."""
-        with self._lock:
-            run = self._run
+        run = self._current()
         if run is not None:
             run.close()
 
@@ -182,26 +192,33 @@ class AgentSession:
     def _start(
         self, spec: RunSpec, timeout: float | None, output_type: Any, *, wants_events: bool, is_owned: bool = False
     ) -> Run:
-        if not self._lock.acquire(blocking=False):
+        this, process = object(), os.getpid()
+        if self._sending.setdefault(process, this) is not this:
             raise self._busy()
         try:
-            if self._run is not None and not self._run.is_over:
+            if self._current() is not None:
                 raise self._busy()
             if self._sends_tools and spec.tools is OMITTED:
                 spec = replace(spec, tools=self._tools)
-            self._run = self._workspace.create(
+            run = self._workspace.create(
                 spec,
                 timeout,
                 wants_events=wants_events,
                 is_owned=is_owned,
                 output_type=output_type,
-                path=f"/agent-sessions/{segment(self.id)}/messages",
+                path=_path(self.id) + "/messages",
                 purpose="message",
                 default_tools=self._tools,
             )
-            return self._run
+            self._run = weakref.ref(run)
+            return run
         finally:
-            self._lock.release()
+            del self._sending[process]
+
+    def _current(self) -> Run | None:
+        """Return the run that goes on, if this process follows one."""
+        run = None if self._run is None else self._run()
+        return run if run is not None and run.is_followed_here and not run.is_over else None
 
     def _busy(self) -> MantyxConflictError:
         return MantyxConflictError(
@@ -240,6 +257,8 @@ def list_sessions(
     include_total: bool,
 ) -> SessionPage:
     """List sessions; see `MantyxClient.list_sessions`."""
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise MantyxConfigError(f"metadata: got a {type(metadata).__name__}, must be a mapping of names to texts")
     if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_PAGE_SIZE):
         raise MantyxConfigError(f"limit: got {limit!r}, must be a whole number from 1 to {MAX_PAGE_SIZE}")
     if offset is not None and (type(offset) is not int or offset < 0):
