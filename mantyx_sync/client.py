@@ -187,6 +187,7 @@ class MantyxClient(SessionCalls, EvalCalls):
         brief: str | None = None,
         timeout: float | None = None,
         on_event: Callable[[RunEvent], None] | None = None,
+        on_assistant_delta: Callable[[str], None] | None = None,
         **fields: Unpack[RunSpecArgs],
     ) -> RunResult:
         """Have a task plan made without running the agent (wire §8.5); it is the result's `plan`. Blocks.
@@ -196,13 +197,14 @@ class MantyxClient(SessionCalls, EvalCalls):
             brief: One line about the objective.
             timeout: Seconds for the whole run.
             on_event: Called with each event, on the calling thread.
+            on_assistant_delta: As `run_agent`.
 
         Raises:
             MantyxError: As `run_agent`.
         """
         plan = plan_only(steps=steps, brief=brief)
         fields["plan"] = plan
-        return self.run_agent(timeout=timeout, on_event=on_event, **fields)
+        return self.run_agent(timeout=timeout, on_event=on_event, on_assistant_delta=on_assistant_delta, **fields)
 
     @spec_signature
     def stream_agent(

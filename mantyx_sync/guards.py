@@ -6,12 +6,14 @@ and returns its wire form.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Mapping, Sequence, Union
+import functools
+from dataclasses import dataclass, fields
+from typing import Any, Mapping, Sequence, Type, TypeVar, Union
 
 from mantyx_sync import limits
 from mantyx_sync.checks import integer, json_bytes, json_copy, options, refusal, sequence, shown
 from mantyx_sync.errors import MantyxConfigError
+from mantyx_sync.wire import wire_name
 
 __all__ = [
     "Budgets",
@@ -35,7 +37,26 @@ __all__ = [
 _PLAN_MODES = ("off", "auto", "required")
 _ENFORCEMENTS = ("best_effort", "strict")
 
+T = TypeVar("T")
 
+
+def _in_either_spelling(cls: Type[T]) -> Type[T]:
+    """Let options be built with their wire names as well: in the platform's own package these classes are mappings."""
+    names = {wire_name(f.name): f.name for f in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+    build: Any = cls.__init__
+
+    @functools.wraps(build)
+    def init(self: T, *args: Any, **given: Any) -> None:
+        for wire, name in names.items():
+            if wire in given and name not in given:
+                given[name] = given.pop(wire)
+        build(self, *args, **given)
+
+    cls.__init__ = init  # type: ignore[assignment]  # takes what `build` takes
+    return cls
+
+
+@_in_either_spelling
 @dataclass(frozen=True)
 class LoopDetection:
     """When the platform steps in on repeated tool calls (wire §8.1).
@@ -48,6 +69,7 @@ class LoopDetection:
     hard_cutoff_threshold: int | None = None
 
 
+@_in_either_spelling
 @dataclass(frozen=True)
 class ToolBudget:
     """How often a tool may be called in one run (wire §8.2). 0 disables the tool."""
@@ -55,6 +77,7 @@ class ToolBudget:
     max_calls: int
 
 
+@_in_either_spelling
 @dataclass(frozen=True)
 class ReasoningTrigger:
     """When a turn's reasoning is reviewed while it goes on (wire §8.4): after `chars` characters or `ms` ms."""
@@ -63,6 +86,7 @@ class ReasoningTrigger:
     ms: int | None = None
 
 
+@_in_either_spelling
 @dataclass(frozen=True)
 class Supervisor:
     """A judge that reviews the run every `interval` model calls (wire §8.4).
@@ -75,6 +99,7 @@ class Supervisor:
     reasoning_trigger: ReasoningTrigger | Mapping[str, Any] | bool | None = None
 
 
+@_in_either_spelling
 @dataclass(frozen=True)
 class PlanOptions:
     """The run's task plan (wire §8.5, http §4). With `steps`, the plan is yours; else the platform makes one."""
@@ -85,6 +110,7 @@ class PlanOptions:
     plan_only: bool | None = None
 
 
+@_in_either_spelling
 @dataclass(frozen=True)
 class Budgets:
     """Limits of the whole run (http §4). `max_tool_turns_exceeded` says what happens then, such as `finalize`."""
@@ -97,6 +123,7 @@ RunBudgets = Budgets
 """The name the platform's own package has for it."""
 
 
+@_in_either_spelling
 @dataclass(frozen=True)
 class OutputSchema:
     """The JSON Schema that the final answer must fit (wire §7). `enforcement`: `best_effort` or `strict`."""
