@@ -347,7 +347,8 @@ def decode_or_keep(envelope: Envelope) -> RunEvent:
         return decode(envelope)
     except MantyxProtocolError as error:
         log.warning("%s; the event is handed on as it is", error)
-        return RunEvent(envelope["seq"], envelope["type"], envelope["data"], envelope)
+        data = envelope["data"]
+        return RunEvent(envelope["seq"], envelope["type"], data if isinstance(data, dict) else {}, envelope)
 
 
 def tool_call_of(event: RunEvent) -> LocalToolCall | None:

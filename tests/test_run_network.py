@@ -165,6 +165,16 @@ def test_a_known_event_with_a_malformed_field_is_kept_undecoded_and_the_run_goes
     assert outcome.text == "Done."
 
 
+@pytest.mark.parametrize("kind", ["assistant_delta", "local_tool_call", "local_tool_result_in", "new_kind"])
+@pytest.mark.parametrize("data", ["5", '"text"', "[1]", "true"])
+def test_an_event_whose_data_is_no_object_is_kept_without_data_and_the_run_goes_on(kind: str, data: str) -> None:
+    frame = f'id: 1\ndata: {{"seq": 1, "type": "{kind}", "data": {data}}}\n\n'
+    with RunServer(stream(frame.encode(), result(2))) as server:
+        events, outcome = events_of(server)
+    assert (events[0].type, events[0].data, events[0].text) == (kind, {}, "")
+    assert outcome.text == "Done."
+
+
 @pytest.mark.parametrize(
     ("frame", "expected"),
     [
