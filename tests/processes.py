@@ -10,6 +10,7 @@ to standard error, a warning or a traceback of a thread included, fails the test
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -87,10 +88,13 @@ def environment(settings: Mapping[str, str], **more: str) -> dict[str, str]:
 
 
 class Child:
-    """A running program. Leaving the `with` block kills it if it is still there."""
+    """A running program. Leaving the `with` block kills what is left of it."""
 
-    def __init__(self, settings: Mapping[str, str], program: str, *, make_client: bool = True, **env: str) -> None:
-        code = PRELUDE + ("client = MantyxClient()\n" if make_client else "") + textwrap.dedent(program)
+    def __init__(
+        self, settings: Mapping[str, str], program: str, *, first: str = "", make_client: bool = True, **env: str
+    ) -> None:
+        """Start `program`; `first` runs before our package is imported."""
+        code = first + "\n" + PRELUDE + ("client = MantyxClient()\n" if make_client else "") + textwrap.dedent(program)
         self.process = subprocess.Popen(
             [sys.executable, "-X", "dev", "-W", "error", "-c", code],
             stdout=subprocess.PIPE,
@@ -98,6 +102,7 @@ class Child:
             text=True,
             cwd=ROOT,
             env=environment(settings, **env),
+            start_new_session=True,  # so that its own children can be killed with it
         )
         self._lines: Queue[str | None] = Queue()
         self._errors: list[str] = []
@@ -161,8 +166,8 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(DEADLINE_S)
         for reader in self._readers:
             reader.join(DEADLINE_S)

@@ -272,32 +272,6 @@ def test_a_dropped_stream_is_let_go_at_once_and_a_dropped_background_run_goes_on
         end_all_runs(server)
 
 
-def test_the_collector_may_come_by_while_a_lock_is_held(client: MantyxClient, server: LocalServer) -> None:
-    # It runs inside any line of code of any thread; what it calls must not wait for a lock that this thread holds.
-    run = stream(client, "stuck")
-    reader = run._reader
-    wait_until(lambda: reader.calls.is_busy, "the handler should be at work")
-    pool = next(iter(client._workspace.executor._pools.values()))
-    cycle: list[Any] = [run]
-    cycle.append(cycle)
-    collected = threading.Event()
-
-    def collect() -> None:
-        locks = [pool._lock, reader.calls._lock, reader._stopped._cond, reader.backlog._room._cond]
-        with contextlib.ExitStack() as stack:
-            for lock in locks:
-                stack.enter_context(lock)
-            gc.collect()
-        collected.set()
-
-    del run, cycle
-    thread = threading.Thread(target=collect, daemon=True)
-    thread.start()
-    assert collected.wait(5), "the collector waits for a lock that its own thread holds"
-    wait_until(lambda: reader.done.is_set(), "the run's thread should end")
-    end_all_runs(server)
-
-
 def test_closing_waits_no_longer_than_a_second_whatever_hangs(client: MantyxClient, server: LocalServer) -> None:
     runs = [stream(client, "stuck") for _ in range(5)]
     wait_until(lambda: all(run._reader.calls.is_busy for run in runs), "the handlers should be at work")

@@ -264,6 +264,17 @@ def test_the_main_thread_ends_with_a_run_in_flight(start: str, reading: str, hol
             child.ends(3)
 
 
+def test_our_threads_end_before_the_interpreter_goes_down(hold: threading.Event) -> None:
+    with LocalServer(paused(hold)) as server:
+        program = f"runs = [client.start_agent({RUN}) for _ in range(5)]\nsay(len(ours()))"
+        # Handlers run in reverse order, so this one comes after ours.
+        first = "import atexit\natexit.register(lambda: say(ours()))"
+        with Child(server.client_settings(), program, first=first) as child:
+            child.expect("5")
+            child.expect("[]")
+            child.ends(3)
+
+
 def test_the_main_thread_ends_with_nothing_closed_and_idle_connections(hold: threading.Event) -> None:
     with LocalServer(calling()) as server:
         program = f"""
@@ -316,9 +327,8 @@ threading.Thread(target=use).start()
 threading.Thread(target=watch).start()
 """
         with Child(server.client_settings(), program) as child:
-            child.expect("Hello. ")
+            assert sorted([child.line(), child.line()]) == ["Hello. ", "main is over"]
             assert started.wait(10)
-            child.expect("main is over")
             hold.set()
             child.expect("called")
             child.expect("called")
@@ -389,6 +399,39 @@ sys.exit(0)
             finally:
                 for child in children:
                     child.__exit__(None, None, None)
+
+
+def test_the_collector_may_come_by_while_a_lock_is_held() -> None:
+    # It runs inside any line of code of any thread; what it calls must not wait for a lock that this thread holds.
+    with LocalServer(calling()) as server:
+        program = f"""
+import contextlib, gc
+
+@tool
+def act(context: ToolContext) -> str:
+    context.cancelled.wait()
+    return "late"
+
+run = client.stream_agent({RUN}, tools=[act])
+reader = run._reader
+while not reader.calls.is_busy: time.sleep(0.01)
+locks = [next(iter(client._workspace.executor._pools.values()))._lock, reader.calls._lock, reader._stopped._cond]
+locks += [reader.backlog._room._cond, reader._stream._release_body._lock]
+if hasattr(reader._stream._released, "_cond"):  # an Event's
+    locks.append(reader._stream._released._cond)
+cycle = [run]
+cycle.append(cycle)
+del run, cycle
+with contextlib.ExitStack() as stack:
+    for lock in locks: stack.enter_context(lock)
+    gc.collect()
+say("collected")
+say(reader.done.wait(5))
+"""
+        with Child(server.client_settings(), program) as child:
+            child.expect("collected")
+            child.expect("True")
+            child.ends(5)
 
 
 # --------------------------------------------------------------------------- fork and spawn

@@ -507,6 +507,34 @@ def test_a_handler_of_a_cancelled_run_hears_of_it_and_its_answer_still_ends_the_
             assert stage.answer()["result"] == "stopped"
 
 
+def test_a_handler_that_starts_after_the_cancel_is_told_at_once() -> None:
+    started, waited = threading.Event(), []
+
+    @tool(read_only=True)
+    def wait(context: ToolContext) -> str:
+        waited.append(context.cancelled.is_set())
+        started.set()
+        assert context.cancelled.wait(DEADLINE_S)
+        return "stopped"
+
+    with Stage([ToolUse("wait", {}), ToolUse("wait", {})], max_tool_workers=1) as stage:
+        run = stage.client.start_agent(system_prompt="x", prompt="y", tools=[wait])
+        assert started.wait(DEADLINE_S)
+        run.cancel()
+        with pytest.raises(MantyxRunCancelled):
+            run.result(DEADLINE_S)
+        run.close()
+    assert waited == [False, True]
+
+
+def test_giving_up_a_run_that_has_ended_asks_the_server_for_nothing() -> None:
+    with Stage() as stage:
+        run = stage.client.start_agent(system_prompt="x", prompt="y")
+        run.result(DEADLINE_S)
+        run.abort()
+        assert [r.route for r in stage.server.requests if r.route == "cancel"] == []
+
+
 def test_a_handler_hears_that_the_time_of_its_run_is_over() -> None:
     heard = threading.Event()
 
