@@ -24,7 +24,8 @@ from typing import (
 )
 from urllib.parse import urlencode
 
-from .errors import MantyxConfigError, MantyxError, MantyxOAuthError, MantyxProtocolError, request_id
+from .api_errors import api_error, request_id
+from .errors import MantyxConfigError, MantyxError, MantyxOAuthError, MantyxProtocolError
 from .settings import DEFAULT_BASE_URL, ClientSettings
 from .transport.flight import SingleFlight
 from .transport.secret import Secret, SecretBytes
@@ -457,8 +458,6 @@ def _refusal(
     retry_after: float | None = None,
 ) -> MantyxOAuthError:
     """Build the error of an answer of the endpoint (RFC 6749 §5.2)."""
-    from .errors import api_error
-
     # The same tolerance for odd bodies as everywhere; its body is not kept, an endpoint may echo what it was sent.
     refused = api_error(status, headers, body, method=method, path=path, retry_after=retry_after)
     fields: Any = refused.body if isinstance(refused.body, dict) else {}

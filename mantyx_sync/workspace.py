@@ -11,7 +11,8 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
 from .api import WorkspaceAPI
-from .errors import MantyxAPIError, MantyxConfigError, MantyxError, api_error, rate_limit, request_id
+from .api_errors import api_error, rate_limit, request_id
+from .errors import MantyxAPIError, MantyxConfigError, MantyxError
 from .events import RunEvent
 from .output import OutputType
 from .reader import FollowSettings, RunReader, warn_if_threads_are_off

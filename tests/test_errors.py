@@ -9,6 +9,7 @@ import pickle
 import pytest
 
 from mantyx_sync import errors
+from mantyx_sync.api_errors import api_error, rate_limit
 from mantyx_sync.errors import (
     MantyxAPIError,
     MantyxAuthError,
@@ -32,7 +33,6 @@ from mantyx_sync.errors import (
     RateLimit,
     ToolError,
     ToolInputError,
-    api_error,
 )
 
 EXAMPLES = [
@@ -243,7 +243,7 @@ def test_request_id_is_found_under_its_usual_names(name) -> None:
 
 @pytest.mark.parametrize("value", ["", "soon", "nan", "inf", "9" * 400])
 def test_unreadable_rate_limit_headers_are_left_out(value) -> None:
-    assert errors.rate_limit({"X-RateLimit-Limit": value, "X-RateLimit-Reset": value}) is None
+    assert rate_limit({"X-RateLimit-Limit": value, "X-RateLimit-Reset": value}) is None
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "client": frozenset({"base", "data", "hints", "tools", "transport"}),
 }
 WINGS = {"local", "mcp", "a2a", "spacefix", "loom", "display", "cli"}
-BASE = {"_version", "errors", "limits"}
+BASE = {"_version", "api_errors", "errors", "limits"}
 DATA = {
     "checks",
     "eval_results",

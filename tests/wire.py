@@ -25,7 +25,7 @@ import time
 import zlib
 from typing import Any, Callable, NamedTuple
 
-from mantyx_sync.errors import api_error
+from mantyx_sync.api_errors import api_error
 from mantyx_sync.transport.auth import BearerAuth
 from mantyx_sync.transport.http import HttpTransport
 from mantyx_sync.transport.retry import Backoff, RetryPolicy
