@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Literal, Mapping, NoReturn, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, Literal, Mapping, NoReturn, Sequence
 
 from . import logs
 from .errors import MantyxConfigError
@@ -269,25 +269,27 @@ class MantyxClient(SessionCalls, EvalCalls):
         timeout: float | None = None,
         output_type: Any = None,
         **fields: Unpack[RunSpecArgs],
-    ) -> Iterator[Any]:
+    ) -> Generator[Any, None, None]:
         """Run an agent for each item, some at once, and yield the results (wire §1).
 
-        Runs start when the first result is asked for. Leaving the loop, an error and Ctrl-C cancel what is under way.
+        Runs start when the first result is asked for. Leaving the loop, an error and Ctrl-C cancel what is under way,
+        and wait for that less than a second.
 
         Args:
-            items: Prompts, mappings with fields of `RunSpec` that hold for one run, or specs; read as they are needed.
+            items: Prompts, mappings with fields of `RunSpec` that hold for one run, or specs. They are read on the
+                calling thread as they are needed, at most `2 * max_workers` ahead of what was yielded.
             max_workers: How many runs go on at once.
             as_completed: Yield results as they come instead of in the order of the items.
             return_errors: Yield an error in place of the result of a run that failed. Otherwise the first one is
                 raised.
-            progress: Called on the calling thread after each run.
+            progress: Called on the calling thread after each run, but not for an error that is raised.
             timeout: Seconds for each run.
             output_type: As `run_agent`.
             fields: Fields of `RunSpec` for every run.
 
         Raises:
-            MantyxConfigError: `max_workers` is not allowed.
-            MantyxError: As `run_agent`, unless `return_errors`.
+            MantyxConfigError: An argument, or a field of every run, is not allowed; nothing was sent.
+            MantyxError: As `run_agent`, unless `return_errors`; likewise `TypeError` for an item of the wrong kind.
         """
         from .many import Launcher, run_many
 

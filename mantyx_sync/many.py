@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import contextvars
-import itertools
 import queue
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any, Callable, Generic, Iterable, Iterator, Mapping, TypeVar
+import weakref
+from collections.abc import Sized
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Generator, Generic, Iterable, Iterator, Mapping, TypeVar
 
+from .checks import callbacks, shown
 from .errors import MantyxConfigError, MantyxError
+from .output import OutputType
 from .results import RunResult
 from .run import Run
-from .spec import RunSpec, build_spec
+from .run_events import deadline_after
+from .spec import RunSpec, check_names
 from .transport.bell import Inbox
 from .workspace import Workspace
 
@@ -24,35 +29,111 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
 
+_SLICE_S = 0.25
+_STOP_S = 0.7
+"""How long leaving the loop waits for what is under way: with such a slice before, less than a second."""
+
+
 @dataclass(frozen=True)
 class MapProgress:
-    """How far `MantyxClient.map` is. `total` is `None` while the items are not all read."""
+    """How far `MantyxClient.map` is. `total` is `None` while it is not known: the items have no `len` and go on."""
 
     done: int
     failed: int
     total: int | None
 
 
-class _Worker(Generic[ItemT, ResultT]):
-    """What the threads share."""
+class _Crew(Generic[ItemT, ResultT]):
+    """The threads that work on the items, and what they share with the loop."""
 
-    def __init__(self, run_one: Callable[[ItemT], ResultT]) -> None:
-        self.run_one = run_one
-        self.todo: queue.SimpleQueue[tuple[int, ItemT] | None] = queue.SimpleQueue()
-        self.finished: Inbox[tuple[int, ResultT | BaseException]] = Inbox()
+    def __init__(
+        self, run_one: Callable[[ItemT], ResultT], abort_all: Callable[[], None], max_workers: int, *, goes_on: bool
+    ) -> None:
+        """Start nothing yet.
 
-    def work(self) -> None:
+        Args:
+            goes_on: Errors are values: the other items are worked on all the same.
+        """
+        self._run_one = run_one
+        self._abort_all = abort_all
+        self._max_workers = max_workers
+        self._goes_on = goes_on
+        self._todo: queue.SimpleQueue[tuple[int, ItemT] | None] = queue.SimpleQueue()
+        self._finished: Inbox[tuple[int, ResultT | BaseException]] = Inbox()
+        self._threads: list[threading.Thread] = []
+        self._is_over = False  # nothing more is to begin
+        self._is_stopped = False
+        self._under_way = 0
+
+    @property
+    def has_finished(self) -> bool:
+        """True if `take` will not wait."""
+        return not self._finished.is_empty()
+
+    def give(self, index: int, item: ItemT) -> None:
+        """Have an item worked on, by a new thread if there are fewer than there may be and none is idle."""
+        self._todo.put((index, item))
+        self._under_way += 1
+        if len(self._threads) >= min(self._max_workers, self._under_way):
+            return
+        _crews[id(self)] = self
+        context = contextvars.copy_context()
+        # Owned by this crew, whose `stop` ends it with a `None` and joins it. A daemon, so that a request which hangs
+        # does not keep the interpreter alive.
+        name = f"mantyx-map-{len(self._threads)}"
+        thread = threading.Thread(target=context.run, args=(self._work,), name=name, daemon=True)
+        self._threads.append(thread)  # first: Ctrl-C may end the wait for its start, not the thread
+        thread.start()
+
+    def take(self) -> tuple[int, ResultT | BaseException]:
+        """Wait for the next item that is finished; return its index and what came of it."""
         while True:
-            task = self.todo.get()
+            # In slices: Ctrl-C is not seen by a wait that is just about to begin, and by none on Windows.
+            with contextlib.suppress(TimeoutError):
+                finished = self._finished.get(time.monotonic() + _SLICE_S)
+                self._under_way -= 1
+                return finished
+
+    def stop(self) -> None:
+        """End the threads: what has not begun does not begin, what is under way is aborted. Waits for less than 1 s."""
+        if self._is_stopped:  # at the end of the process, before the loop came to it
+            return
+        self._is_over = self._is_stopped = True
+        for _ in self._threads:
+            self._todo.put(None)
+        if self._under_way:
+            self._abort_all()
+        until = time.monotonic() + _STOP_S
+        for thread in self._threads:
+            with contextlib.suppress(RuntimeError):  # its start was interrupted; it may be about to begin
+                thread.join(max(0.0, until - time.monotonic()))
+
+    def _work(self) -> None:
+        while True:
+            task = self._todo.get()
             if task is None:
                 return
+            if self._is_over:
+                continue
             index, item = task
             try:
-                outcome: ResultT | BaseException = self.run_one(item)
+                outcome: ResultT | BaseException = self._run_one(item)
             except BaseException as error:  # handed to the caller, whatever it is
                 outcome = error
-            self.finished.put((index, outcome))
+                self._is_over = self._is_over or not self._goes_on
+            self._finished.put((index, outcome))
             del task, item, outcome
+
+
+# A dictionary, since unlike a WeakSet it can be listed while other threads add to it.
+_crews: weakref.WeakValueDictionary[int, _Crew[Any, Any]] = weakref.WeakValueDictionary()
+
+
+@atexit.register
+def _stop_crews() -> None:
+    """End loops that were left standing, while threads can still run and requests be made."""
+    for crew in [crew for crew in (reference() for reference in _crews.valuerefs()) if crew is not None]:
+        crew.stop()
 
 
 class Launcher:
@@ -61,10 +142,19 @@ class Launcher:
     def __init__(
         self, workspace: Workspace, fields: Mapping[str, Any], timeout: float | None, output_type: Any
     ) -> None:
+        """Check what all runs have in common.
+
+        Raises:
+            TypeError: A field has no such name.
+            MantyxConfigError: A value is not allowed.
+        """
+        check_names(fields)
+        deadline_after(timeout)
         self._workspace = workspace
-        self._fields = dict(fields)
+        self._common = RunSpec(**fields) if fields else None
         self._timeout = timeout
-        self._output_type = output_type
+        # Compiled here, where the names in its hints can be looked up: in the code that calls.
+        self._output = None if output_type is None else OutputType(output_type)
         self._lock = threading.Lock()
         self._runs: set[Run] = set()
         self._stopped = threading.Event()
@@ -73,39 +163,42 @@ class Launcher:
         """Run an agent for one item. Blocks; called by several threads."""
         if self._stopped.is_set():
             raise MantyxError("the loop over the runs was left", code="closed")
-        run = self._workspace.create(self._spec(item), self._timeout, wants_events=False, output_type=self._output_type)
+        run = self._workspace.create(self._spec(item), self._timeout, wants_events=False, output_type=self._output)
         with self._lock:
             self._runs.add(run)
         try:
             if self._stopped.is_set():
-                run.abort()
+                run.let_go()
             return self._workspace.complete(run)
+        except MantyxError as error:
+            if error.code == "closed" and self._stopped.is_set():
+                self._workspace.give_up(run.run_id)
+            raise
         finally:
             with self._lock:
                 self._runs.discard(run)
 
     def abort_all(self) -> None:
-        """Cancel every run that goes on, all at the same time: each may take most of a second."""
+        """Have every run that goes on be cancelled by its own thread: new ones cannot start at a process's end."""
         self._stopped.set()
         with self._lock:
             runs = list(self._runs)
-        # Ended by `abort` within a second; daemons, since nothing is lost with them.
-        threads = [threading.Thread(target=run.abort, name="mantyx-map-abort", daemon=True) for run in runs]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(1.0)
+        for run in runs:
+            run.let_go()
 
     def _spec(self, item: str | Mapping[str, Any] | RunSpec) -> RunSpec:
         if isinstance(item, RunSpec):
-            if self._fields:
+            if self._common is not None:
                 raise TypeError("give specs or the fields of every run, not both")
             return item
         if isinstance(item, str):
-            return build_spec({**self._fields, "prompt": item}, purpose="run")
-        if isinstance(item, Mapping):
-            return build_spec({**self._fields, **item}, purpose="run")
-        raise MantyxConfigError(f"items: got {type(item).__name__}, must be prompts, mappings or specs")
+            own: Mapping[str, Any] = {"prompt": item}
+        elif isinstance(item, Mapping):
+            own = item
+            check_names(own)
+        else:
+            raise MantyxConfigError(f"items: got {shown(item)}, must be prompts, mappings or specs")
+        return replace(self._common or RunSpec(), **own)
 
 
 def run_many(
@@ -117,82 +210,75 @@ def run_many(
     as_completed: bool = False,
     return_errors: bool = False,
     progress: Callable[[MapProgress], None] | None = None,
-) -> Iterator[ResultT | BaseException]:
+) -> Generator[ResultT | BaseException, None, None]:
     """Call `run_one` for each item on threads, at most `max_workers` at once, and yield what comes of it.
 
-    Items are read as they are needed, and no further ahead than `max_workers` beyond what was yielded.
+    Items are read on the calling thread, never further ahead of what was yielded than twice `max_workers`; those of a
+    source without a length one by one, as long as nothing is there to be yielded.
 
     Args:
-        abort_all: Ends what is under way, so that the threads return soon. Called when the loop is left early.
+        abort_all: Ends what is under way, so that the threads return soon. Does not block, starts no thread. Called
+            when the loop is left early.
         as_completed: Yield results as they come instead of in the order of the items.
         return_errors: Yield errors in place of results; otherwise the first one ends everything and is raised.
         progress: Called on the calling thread after each item.
 
     Raises:
-        MantyxConfigError: `max_workers` is not allowed.
+        MantyxConfigError: `max_workers` or `items` is not allowed.
     """
     if type(max_workers) is not int or not 1 <= max_workers <= 1000:
         raise MantyxConfigError(f"max_workers: got {max_workers!r}, must be a whole number from 1 to 1000")
-    return _loop(items, _Worker(run_one), abort_all, max_workers, as_completed, return_errors, progress)
+    if isinstance(items, (str, bytes, Mapping, RunSpec)) or not isinstance(items, Iterable):
+        raise MantyxConfigError(f"items: got {type(items).__name__}, must be a list or what else can be looped over")
+    callbacks(progress=progress)
+    crew = _Crew(run_one, abort_all, max_workers, goes_on=return_errors)
+    total = len(items) if isinstance(items, Sized) else None
+    return _loop(iter(items), total, crew, 2 * max_workers, as_completed, return_errors, progress)
 
 
 def _loop(
-    items: Iterable[ItemT],
-    worker: _Worker[ItemT, ResultT],
-    abort_all: Callable[[], None],
-    max_workers: int,
+    items: Iterator[ItemT],
+    total: int | None,
+    crew: _Crew[ItemT, ResultT],
+    ahead: int,
     as_completed: bool,
     return_errors: bool,
     progress: Callable[[MapProgress], None] | None,
-) -> Iterator[ResultT | BaseException]:
-    numbered = enumerate(items)
+) -> Generator[ResultT | BaseException, None, None]:
     waiting: dict[int, ResultT | BaseException] = {}  # finished ahead of their turn
-    threads: list[threading.Thread] = []
-    read = done = failed = 0
+    read = done = failed = turn = 0
     is_read_out = False
-    turn = 0
+    is_at_hand = total is not None
+    outcome: ResultT | BaseException | None = None
     try:
         while True:
-            # Ahead of what was yielded by the number of threads: enough to keep them busy, and no more.
-            for index, item in itertools.islice(numbered, max(0, turn + 2 * max_workers - read)):
-                read += 1
-                worker.todo.put((index, item))
-                if len(threads) < max_workers and len(threads) < read - done:
-                    context = contextvars.copy_context()
-                    # Owned by this loop, which ends it with a `None` and joins it; a daemon, so that a run that
-                    # hangs does not keep the interpreter alive.
-                    thread = threading.Thread(
-                        target=context.run, args=(worker.work,), name=f"mantyx-map-{len(threads)}", daemon=True
-                    )
-                    threads.append(thread)
-                    thread.start()
-            is_read_out = read < turn + 2 * max_workers
+            # As far ahead as it may be, but a source that is not at hand, and maybe slow, must not hold back what is
+            # finished: of that, one for each that was yielded, which keeps the lead.
+            is_due = True
+            while is_due and not is_read_out and read < turn + ahead:
+                try:
+                    item = next(items)
+                except StopIteration:
+                    is_read_out, total = True, read
+                else:
+                    crew.give(read, item)
+                    read += 1
+                    del item
+                is_due = is_at_hand or not crew.has_finished
             if done == read:
                 return
-            index, outcome = worker.finished.get()
+            index, outcome = crew.take()
             done += 1
             if isinstance(outcome, BaseException):
                 failed += 1
                 if not return_errors or not isinstance(outcome, Exception):
                     raise outcome
             if progress is not None:
-                progress(MapProgress(done, failed, read if is_read_out else None))
-            if as_completed:
+                progress(MapProgress(done, failed, total))
+            waiting[turn if as_completed else index] = outcome
+            while turn in waiting:
                 turn += 1
-                yield outcome
-            else:
-                waiting[index] = outcome
-                while turn in waiting:
-                    turn += 1
-                    yield waiting.pop(turn - 1)
+                yield waiting.pop(turn - 1)
     finally:
-        while not worker.todo.empty():  # what has not begun does not begin
-            with contextlib.suppress(queue.Empty):
-                worker.todo.get_nowait()
-        for _ in threads:
-            worker.todo.put(None)
-        if done < read:
-            abort_all()
-        until = time.monotonic() + 1.0
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
+        outcome = None  # an error that is raised from here would hold itself in a cycle
+        crew.stop()

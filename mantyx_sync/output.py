@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import re
 from functools import partial
-from typing import Any, Callable, Dict, Mapping, NoReturn
+from typing import Any, Callable, Dict, Mapping, NoReturn, get_origin
 
-from .errors import MantyxParseError
+from .errors import MantyxConfigError, MantyxParseError
 from .events import AssistantMessage
 from .hints import compile_type
 from .limits import OUTPUT_SCHEMA_NAME
@@ -18,9 +16,7 @@ from .schema import SchemaChecker
 
 __all__ = ["OutputType", "parse_run_output", "read_json"]
 
-# The whole answer is one fenced block, as some models have it. The closing fence is as long as the opening one, so
-# fences inside the JSON's strings do no harm; a block in another language is not JSON.
-_FENCED = re.compile(r"(?P<fence>`{3,})[ \t]*(?:json)?[ \t]*\r?\n(?P<body>.*?)\r?\n?[ \t]*(?P=fence)", re.DOTALL | re.I)
+_FENCE = "```"
 
 
 class OutputType:
@@ -37,6 +33,8 @@ class OutputType:
         """
         self._convert: Callable[[Any], Any]
         if isinstance(wanted, Mapping):
+            if isinstance(wanted.get("schema"), Mapping) and not {"type", "properties", "$schema"} & wanted.keys():
+                raise MantyxConfigError(f"{label}: got the form of output_schema=, must be the JSON Schema itself")
             checker = SchemaChecker(wanted, label=label)
             self._schema = checker.schema
             self._convert = partial(_checked, checker)
@@ -63,7 +61,8 @@ class OutputType:
         try:
             return self._convert(value)
         except Mismatch as mismatch:
-            _refuse(result, f"the answer does not fit: {mismatch.sentence()}", mismatch)
+            # Without a cause: what lies behind it may be pydantic's error, whose text quotes the answer.
+            _refuse(result, f"the answer does not fit: {mismatch.sentence()}", None)
 
 
 def parse_run_output(result: RunResult, validator: Any = None) -> Any:
@@ -74,11 +73,13 @@ def parse_run_output(result: RunResult, validator: Any = None) -> Any:
             or JSON Schema, as `output_type`. `None` returns the parsed value.
 
     Raises:
-        MantyxParseError: The text is not JSON, or the validator refused it. The text is in the error's `text`.
+        MantyxConfigError: The validator is neither a function nor a type or schema that can be used.
+        MantyxParseError: The text is not JSON, or the validator refused it. The text is in the error's `text`; what a
+            function raised is its `__cause__`, in words of its own.
     """
     if validator is None:
         return read_json(result)
-    if not (inspect.isroutine(validator) or isinstance(validator, partial)):
+    if _is_type(validator):
         return OutputType(validator, label="validator").read(result)
     value = read_json(result)
     try:
@@ -93,13 +94,33 @@ def read_json(result: RunResult) -> Any:
     Raises:
         MantyxParseError: It is neither.
     """
-    text = result.text.strip().lstrip("\ufeff")
-    fenced = _FENCED.fullmatch(text)
+    text = result.text.strip().lstrip("\ufeff").lstrip()
     try:
-        return json.loads(fenced["body"] if fenced else text, parse_constant=_not_json)
+        return json.loads(_without_fence(text), parse_constant=_not_json)
     except (ValueError, RecursionError) as error:
         where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
         _refuse(result, f"the answer is not JSON{where}", error)
+
+
+def _without_fence(text: str) -> str:
+    """Return what is in a fenced block, if the whole text is one, as some models have it; otherwise the text.
+
+    The closing fence is as long as the opening one, so fences inside the JSON's strings do no harm. A block in another
+    language is not JSON.
+    """
+    first, newline, rest = text.partition("\n")
+    fence = first[: len(first) - len(first.lstrip("`"))]
+    is_fenced = len(fence) >= len(_FENCE) and newline and rest.endswith(fence)
+    if not is_fenced or first[len(fence) :].strip().lower() not in ("", "json"):
+        return text
+    return rest[: -len(fence)]
+
+
+def _is_type(wanted: Any) -> bool:
+    """Tell a type or schema from a function, of which some types are hard to tell apart: all of them can be called."""
+    if isinstance(wanted, (type, str, Mapping)) or get_origin(wanted) is not None or hasattr(wanted, "__supertype__"):
+        return True
+    return not callable(wanted)
 
 
 def _checked(checker: SchemaChecker, value: Any) -> Any:
@@ -113,9 +134,8 @@ def _not_json(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _refuse(result: RunResult, reason: str, cause: BaseException) -> NoReturn:
+def _refuse(result: RunResult, reason: str, cause: BaseException | None) -> NoReturn:
     finish = next((e.finish_reason for e in reversed(result.events) if isinstance(e, AssistantMessage)), None)
     why = f" (finish reason: {finish})" if finish not in (None, "end_turn") else ""
-    raise MantyxParseError(
-        f"run {result.run_id}: {reason}{why}", text=result.text, cause=cause, run_id=result.run_id
-    ) from cause
+    message = f"run {result.run_id}: {reason}{why}"
+    raise MantyxParseError(message, text=result.text, cause=cause, run_id=result.run_id) from cause

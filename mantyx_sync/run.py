@@ -193,6 +193,10 @@ class Run:
         """
         self._reader.close()
 
+    def let_go(self) -> None:
+        """Free what `close` frees without waiting for the thread to end."""
+        self._reader.close(join=0.0)
+
     def abort(self) -> None:
         """Give the run up: ask the server to cancel it, wait for that less than a second, and free everything."""
         abort(self._api, self._reader)

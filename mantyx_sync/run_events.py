@@ -11,7 +11,7 @@ from typing import Callable, Iterator
 from .api import WorkspaceAPI
 from .backlog import Gap
 from .envelopes import EnvelopeReader
-from .errors import MantyxConfigError, MantyxError, MantyxRunError, MantyxTimeoutError
+from .errors import MantyxConfigError, MantyxError, MantyxParseError, MantyxRunError, MantyxTimeoutError
 from .events import TERMINAL_TYPES, Envelope, RunEvent
 from .reader import RunReader, decode_or_keep
 from .tools.deadlines import Deadlines
@@ -91,7 +91,8 @@ class RunEvents:
         finally:
             self._reader.backlog.has_taker = False
         outcome = self._reader.outcome
-        if isinstance(outcome, BaseException) and not isinstance(outcome, MantyxRunError):
+        # An answer that is not what was asked for is no matter of the events: `result` tells.
+        if isinstance(outcome, BaseException) and not isinstance(outcome, (MantyxRunError, MantyxParseError)):
             if self._reader.is_closed:
                 return
             raise outcome

@@ -81,6 +81,7 @@ __all__ = [
     "Supervisor",
     "ToolBudget",
     "build_spec",
+    "check_names",
     "input_file",
     "input_file_attachment",
     "input_file_url",
@@ -267,6 +268,20 @@ _TURN = ("prompt", "messages", "attachments")
 _SHOWN = frozenset({"name", "agent_id", "model_id", "fallback_model_id", "reasoning_level"})
 
 
+def check_names(kwargs: Mapping[str, Any]) -> None:
+    """Check that every name is a field of `RunSpec`.
+
+    Raises:
+        TypeError: One is not; the message suggests the one that was meant.
+    """
+    known = [f.name for f in fields(RunSpec)]
+    for name in kwargs:
+        if name not in known:
+            near = closest(python_name(str(name)), known)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
+
+
 def build_spec(kwargs: Mapping[str, Any], *, purpose: Purpose = "run") -> RunSpec:
     """Turn keyword arguments into a checked spec (see `RunSpec`). Sends nothing.
 
@@ -278,12 +293,7 @@ def build_spec(kwargs: Mapping[str, Any], *, purpose: Purpose = "run") -> RunSpe
         TypeError: A name is not a field; the message suggests the one that was meant.
         MantyxConfigError: A value cannot be used; the message names field, value and limit.
     """
-    known = [f.name for f in fields(RunSpec)]
-    for name in kwargs:
-        if name not in known:
-            near = closest(python_name(name), known)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise TypeError(f"unexpected keyword argument {name!r}{hint}")
+    check_names(kwargs)
     spec = RunSpec(**kwargs)
     spec.validate(purpose)
     return spec

@@ -108,6 +108,11 @@ class Workspace:
             if reader.run_id == run_id:
                 reader.calls.cancel()
 
+    def give_up(self, run_id: str) -> None:
+        """Ask the server to cancel a run that nobody follows any more; wait for that less than a second."""
+        with contextlib.suppress(Exception):  # a hook or token source of the caller's may raise whatever it likes
+            self.api.cancel_run(run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
+
     def create(
         self,
         spec: RunSpec,
@@ -123,6 +128,7 @@ class Workspace:
         """Create a run and follow it. Blocks until it is created.
 
         Args:
+            output_type: As `MantyxClient.run_agent`; or an `OutputType`.
             path: The route that creates it.
             default_tools: What this process answers for where the spec names no tools.
 
@@ -132,7 +138,9 @@ class Workspace:
         """
         warn_if_threads_are_off(stacklevel=4)
         deadline = deadline_after(timeout)
-        output = None if output_type is None else OutputType(output_type)
+        output = output_type
+        if output is not None and not isinstance(output, OutputType):
+            output = OutputType(output)
         if output is not None:
             if spec.output_schema is not OMITTED:
                 raise MantyxConfigError("output_schema: given together with output_type, must be one of the two")
@@ -164,8 +172,7 @@ class Workspace:
                 answer=answer,
             )
         except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
-            with contextlib.suppress(MantyxError):
-                self.api.cancel_run(run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
+            self.give_up(run_id)
             raise
 
     def attach(self, run_id: str, tools: tuple[Any, ...], last_seq: int, timeout: float | None) -> Run:

@@ -75,6 +75,10 @@ class Inbox(Generic[ItemT]):
         if self._is_bell_wanted:
             self._bell.ring()
 
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing to take right now."""
+        return self._queue.empty()
+
     def get(self, deadline: float | None = None) -> ItemT:
         """Take the next item; blocks until there is one.
 
