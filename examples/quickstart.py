@@ -6,13 +6,14 @@ embedded server, where a small rule model chooses the tools and answers from the
     python examples/quickstart.py ["Your own question"]
 """
 
-import contextlib
-import os
 import sys
+from typing import Any
 
-from mantyx_sync import MantyxClient, tool
+from account import connect
 
-ORDERS = {
+from mantyx_sync import AssistantDelta, LocalToolCall, LocalToolResultIn, tool
+
+ORDERS: dict[str, dict[str, Any]] = {
     "17": {"status": "shipped", "item": "garden hose", "parcel": "PX-2041"},
     "18": {"status": "being packed", "item": "watering can", "parcel": None},
 }
@@ -20,7 +21,7 @@ PARCELS = {"PX-2041": "with the courier, expected tomorrow"}
 
 
 @tool(read_only=True)
-def get_order(order_id: str) -> dict:
+def get_order(order_id: str) -> dict[str, Any]:
     """Look up one order.
 
     Args:
@@ -39,37 +40,23 @@ def track_parcel(parcel: str) -> str:
     return PARCELS[parcel]
 
 
-def connect(stack: contextlib.ExitStack) -> MantyxClient:
-    """Return a client for the platform if the environment names an account, else for an embedded server."""
-    if os.environ.get("MANTYX_API_KEY") or os.environ.get("MANTYX_ACCESS_TOKEN"):
-        return stack.enter_context(MantyxClient())
-    from mantyx_sync.local import LocalServer
-
-    server = stack.enter_context(LocalServer())
-    print(f"(no MANTYX_API_KEY: using the embedded server at {server.url})\n")
-    return stack.enter_context(MantyxClient(**server.client_settings()))
-
-
 def main() -> None:
     question = sys.argv[1] if len(sys.argv) > 1 else "Where is order 17, and where is parcel PX-2041?"
-    with contextlib.ExitStack() as stack:
-        client = connect(stack)
+    with connect() as client:
         print(f"You: {question}\n")
-        run = stack.enter_context(
-            client.stream_agent(
-                system_prompt="You help customers of a small shop. Use the tools.",
-                prompt=question,
-                tools=[get_order, track_parcel],
-            )
-        )
-        for event in run:
-            if event.type == "assistant_delta":
-                print(event.text, end="", flush=True)
-            elif event.type == "local_tool_call":
-                print(f"[tool call]   {event.name}({event.args})")
-            elif event.type == "local_tool_result_in":
-                print(f"[tool result] {event.error or event.output}")
-        result = run.result()
+        with client.stream_agent(
+            system_prompt="You help customers of a small shop. Use the tools.",
+            prompt=question,
+            tools=[get_order, track_parcel],
+        ) as run:
+            for event in run:
+                if isinstance(event, AssistantDelta):
+                    print(event.text, end="", flush=True)
+                elif isinstance(event, LocalToolCall):
+                    print(f"[tool call]   {event.name}({event.args})")
+                elif isinstance(event, LocalToolResultIn):
+                    print(f"[tool result] {event.error or event.output}")
+            result = run.result()
         print(f"\n\nrun {result.run_id}: {result.turns} turns, model {result.model and result.model.id}, ", end="")
         print(f"tokens in {result.tokens and result.tokens.input_tokens}", end="")
         print(f", out {result.tokens and result.tokens.output_tokens}")

@@ -1,4 +1,4 @@
-"""mypy --strict and pyright accept typical user code and refuse typical mistakes, line by line."""
+"""mypy --strict and pyright accept typical user code and the examples, and refuse typical mistakes, line by line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TYPING = ROOT / "tests" / "typing"
 MISTAKES = TYPING / "mistakes.py"
-GOOD = ("user_code.py", "tool_signatures.py")
+GOOD = [str(TYPING / "user_code.py"), str(TYPING / "tool_signatures.py"), *map(str, ROOT.glob("examples/*.py"))]
 MARK = "  # error: "
 
 
@@ -42,9 +42,8 @@ def test_the_mistakes_are_marked() -> None:
 
 @checker("mypy")
 def test_mypy_accepts_the_code_and_refuses_the_mistakes(tmp_path: Path) -> None:
-    files = [str(TYPING / name) for name in GOOD]
     options = ("--config-file=", "--strict", "--no-error-summary", "--cache-dir", str(tmp_path))
-    output = run("mypy", *options, *files, str(MISTAKES))
+    output = run("mypy", *options, *GOOD, str(MISTAKES))
     found = re.findall(r"^(.*\.py):(\d+): error: (.*)$", output, re.MULTILINE)
     assert [line for line in found if not line[0].endswith("mistakes.py")] == []
     assert {int(number) for _, number, _ in found} == marked(), output
@@ -52,8 +51,7 @@ def test_mypy_accepts_the_code_and_refuses_the_mistakes(tmp_path: Path) -> None:
 
 @checker("pyright")
 def test_pyright_accepts_the_code_and_refuses_the_mistakes() -> None:
-    files = [str(TYPING / name) for name in GOOD]
-    output = run("pyright", "--pythonpath", sys.executable, "--outputjson", *files, str(MISTAKES))
+    output = run("pyright", "--pythonpath", sys.executable, "--outputjson", *GOOD, str(MISTAKES))
     errors: List[dict] = [d for d in json.loads(output)["generalDiagnostics"] if d["severity"] == "error"]
     assert [d for d in errors if not d["file"].endswith("mistakes.py")] == []
     assert {d["range"]["start"]["line"] + 1 for d in errors} == marked(), errors

@@ -14,7 +14,7 @@ import time
 import weakref
 from queue import Empty, Queue
 from types import TracebackType
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, TypedDict, Union
 
 from mantyx_sync import limits
 from mantyx_sync.local.engine import EngineSettings, run_agent_loop
@@ -40,6 +40,14 @@ MAX_KEPT_REQUESTS = 4096
 MAX_KEPT_BODY_BYTES = 65536
 # How long `stop` waits for the threads; only a model that ignores its request's events can use it up.
 STOP_TIMEOUT_S = 10.0
+
+
+class ClientSettings(TypedDict):
+    """The arguments that point a `MantyxClient` at a server. A `TypedDict`, so that type checkers accept `**` of it."""
+
+    base_url: str
+    api_key: str
+    workspace_slug: str
 
 
 class LocalServer:
@@ -254,7 +262,7 @@ class LocalServer:
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.port}"
 
-    def client_settings(self) -> dict[str, str]:
+    def client_settings(self) -> ClientSettings:
         """Return the arguments that point a `MantyxClient` at this server."""
         return {"base_url": self.url, "api_key": self.api_key, "workspace_slug": self.workspace_slug}
 

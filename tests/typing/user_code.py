@@ -28,6 +28,7 @@ from mantyx_sync import (
     input_file,
     tool,
 )
+from mantyx_sync.local import LocalServer
 
 if TYPE_CHECKING:
     from typing_extensions import assert_type
@@ -131,6 +132,11 @@ def others(client: MantyxClient) -> None:
     client.with_options(timeout=(3.0, 10.0), max_retries=0).get_run("run_1")
     body: Any = client.request("GET", "/agent-runs", params={"limit": 1})
     print(body)
+
+
+def tested() -> Optional[str]:
+    with LocalServer() as server, MantyxClient(**server.client_settings()) as client:
+        return client.run_agent(system_prompt="x", prompt="Hello").text
 
 
 def credentials() -> MantyxClient:
