@@ -16,6 +16,7 @@ from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.wire import wire_name
 
 __all__ = [
+    "callbacks",
     "closest",
     "integer",
     "json_bytes",
@@ -23,9 +24,11 @@ __all__ = [
     "kind_of",
     "options",
     "refusal",
+    "seconds",
     "sequence",
     "shown",
     "text",
+    "whole_number",
 ]
 
 _NEAR_MISS = 0.85
@@ -34,6 +37,13 @@ _NEAR_MISS = 0.85
 def refusal(where: str, got: str, must: str) -> MantyxConfigError:
     """Return the error for a value that cannot be used."""
     return MantyxConfigError(f"{where}: got {got}, must {must}")
+
+
+def callbacks(**given: object) -> None:
+    """Refuse callbacks that cannot be called, before the run that they are for is created."""
+    for name, value in given.items():
+        if value is not None and not callable(value):
+            raise refusal(name, shown(value), "be a function")
 
 
 def shown(value: object) -> str:
@@ -70,6 +80,21 @@ def integer(value: object, where: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise refusal(where, shown(value), f"be an integer from {low} to {high}")
     return int(value)
+
+
+def whole_number(value: object, where: str, low: int, high: int | None = None) -> int:
+    """Return `value` if it is of type `int` itself, and `low` or above, up to `high` if there is such a limit."""
+    if type(value) is not int or value < low or (high is not None and value > high):
+        allowed = f", {low} or above" if high is None else f" from {low} to {high}"
+        raise refusal(where, shown(value), f"be a whole number{allowed}")
+    return value
+
+
+def seconds(value: object, where: str) -> float:
+    """Return `value` if it is a number above 0."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
+        raise refusal(where, shown(value), "be a number of seconds above 0")
+    return value
 
 
 def sequence(value: object, where: str, of: str) -> Sequence[Any]:

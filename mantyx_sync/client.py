@@ -6,14 +6,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Generator, Iterable, Literal, Mapping, NoReturn, Sequence
 
 from . import logs
+from .checks import callbacks, shown, whole_number
 from .errors import MantyxConfigError
 from .eval_calls import EvalCalls
 from .events import RunEvent
-from .limits import MAX_FEEDBACK_CHARS, MAX_PAGE_SIZE
+from .limits import MAX_FEEDBACK_CHARS
 from .models import ModelCatalog
+from .pages import listing_query
 from .results import RunFeedback, RunPage, RunResult, RunSnapshot
 from .session_calls import SessionCalls
-from .settings import ClientSettings, hidden, read_credentials
+from .settings import ClientSettings, check_timeout, hidden, read_credentials
 from .spec import RunSpec, build_spec, plan_only, spec_signature
 from .toolspec import read_tools
 
@@ -93,10 +95,7 @@ class MantyxClient(SessionCalls, EvalCalls):
             default_headers=default_headers or {},
             app_info=app_info,
         )
-        if type(max_tool_workers) is not int or not 1 <= max_tool_workers <= 10_000:
-            raise MantyxConfigError(
-                f"max_tool_workers: got {max_tool_workers!r}, must be a whole number from 1 to 10000"
-            )
+        whole_number(max_tool_workers, "max_tool_workers", 1, 10_000)
         logs.set_up()
         # Imported here, so that importing the package does not load requests and ssl: gevent wants to be first.
         from .workspace import Workspace
@@ -175,8 +174,11 @@ class MantyxClient(SessionCalls, EvalCalls):
             MantyxTimeoutError: `timeout` passed; the run was cancelled.
             MantyxAPIError, MantyxNetworkError: The run could not be created or followed.
         """
+        callbacks(on_event=on_event, on_assistant_delta=on_assistant_delta)
         wants_events = on_event is not None or on_assistant_delta is not None
-        run = self._workspace.create(_spec(spec, fields), timeout, wants_events=wants_events, output_type=output_type)
+        run = self._workspace.create(
+            _spec(spec, fields), timeout, wants_events=wants_events, is_owned=True, output_type=output_type
+        )
         return self._workspace.complete(run, on_event, on_assistant_delta)
 
     @spec_signature
@@ -322,8 +324,7 @@ class MantyxClient(SessionCalls, EvalCalls):
             MantyxConfigError: An argument is not allowed.
         """
         _check_run_id(run_id)
-        if type(last_seq) is not int or last_seq < 0:
-            raise MantyxConfigError(f"last_seq: got {last_seq!r}, must be a whole number, 0 or above")
+        whole_number(last_seq, "last_seq", 0)
         return self._workspace.attach(run_id, read_tools(tools), last_seq, timeout)
 
     def cancel_run(self, run_id: str) -> None:
@@ -368,18 +369,14 @@ class MantyxClient(SessionCalls, EvalCalls):
         Raises:
             MantyxConfigError: `limit` or `metadata` is not allowed.
         """
-        if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_PAGE_SIZE):
-            raise MantyxConfigError(f"limit: got {limit!r}, must be a whole number from 1 to {MAX_PAGE_SIZE}")
-        if metadata is not None and not isinstance(metadata, Mapping):
-            raise MantyxConfigError(f"metadata: got a {type(metadata).__name__}, must be a mapping of names to texts")
-        query = {
-            "limit": limit,
-            "status": status,
-            "modelId": model_id,
-            "agentId": agent_id,
-            "metadata": [f"{key}:{value}" for key, value in metadata.items()] if metadata else None,
-            "includeTotal": 1 if include_total else None,
-        }
+        query = listing_query(
+            limit=limit,
+            metadata=metadata,
+            include_total=include_total,
+            status=status,
+            model_id=model_id,
+            agent_id=agent_id,
+        )
 
         def fetch(at: str | None) -> RunPage:
             answer = self._workspace.api.request("GET", "/agent-runs", query={**query, "cursor": at})
@@ -446,10 +443,17 @@ class MantyxClient(SessionCalls, EvalCalls):
             params: The query; `None` values are left out, lists are repeated.
 
         Raises:
+            MantyxConfigError: An argument is not allowed, or `json` has no JSON form.
             MantyxAPIError, MantyxNetworkError, MantyxTimeoutError: As every method.
         """
-        if not path.startswith("/"):
-            raise MantyxConfigError(f"path: got {path!r}, must start with a slash")
+        if not isinstance(method, str) or not method.isascii() or not method.isalpha():
+            raise MantyxConfigError(f"method: got {shown(method)}, must be the name of an HTTP method")
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise MantyxConfigError(f"path: got {shown(path)}, must start with a slash")
+        if params is not None and not isinstance(params, Mapping):
+            raise MantyxConfigError(f"params: got {shown(params)}, must be a mapping of names to values")
+        if timeout is not None:
+            check_timeout(timeout)
         send = self._workspace.api.transport.request if path.startswith("/api/") else self._workspace.api.request
         return send(method.upper(), path, query=params, body=json, timeout=timeout).json()
 

@@ -10,7 +10,8 @@ import time
 from typing import Callable, Mapping
 
 from .api import WorkspaceAPI
-from .errors import MantyxConfigError, MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
+from .checks import callbacks, seconds, text, whole_number
+from .errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
 from .eval_results import (
     EvalDatasetDetail,
     EvalDatasetList,
@@ -24,7 +25,7 @@ from .eval_specs import EvalRunSpec
 from .eval_stream import EvalRunStream, eval_path, get_eval_run
 from .reader import SNAPSHOT_TIMEOUT_S, FollowSettings, decode_or_keep, tool_call_of
 from .recovery import may_exist
-from .run_events import ABORT_TIMEOUT_S
+from .run_events import ABORT_TIMEOUT_S, deadline_after
 from .tools.calls import RunToolCalls
 from .tools.deadlines import Deadlines
 from .tools.executor import ToolExecutor
@@ -73,7 +74,7 @@ class Evals:
         Raises:
             MantyxNotFoundError: There is no such data set.
         """
-        path = f"/eval-datasets/{segment(_id(dataset_id, 'dataset_id'))}"
+        path = f"/eval-datasets/{segment(text(dataset_id, 'dataset_id'))}"
         return EvalDatasetDetail.from_wire(self._api.request("GET", path).json())
 
     def create_eval_run(self, spec: EvalRunSpec, deadline: float | None = None) -> EvalRunAccepted:
@@ -120,8 +121,8 @@ class Evals:
             MantyxConfigError: `limit` or `offset` is not allowed.
         """
         for name, value, low in (("limit", limit, 1), ("offset", offset, 0)):
-            if value is not None and (type(value) is not int or value < low):
-                raise MantyxConfigError(f"{name}: got {value!r}, must be a whole number, {low} or above")
+            if value is not None:
+                whole_number(value, name, low)
         query: dict[str, str | int | None] = {
             "datasetId": dataset_id,
             "agentId": agent_id,
@@ -142,7 +143,7 @@ class Evals:
         Raises:
             MantyxNotFoundError: There is no such eval run.
         """
-        return get_eval_run(self._api, _id(run_id, "run_id"))
+        return get_eval_run(self._api, text(run_id, "run_id"))
 
     def compare_eval_runs(self, run_a: str, run_b: str) -> EvalRunCompare:
         """Compare two runs over one data set, case by case. One request.
@@ -150,7 +151,7 @@ class Evals:
         Raises:
             MantyxNotFoundError: One of them does not exist.
         """
-        query = {"a": _id(run_a, "run_a"), "b": _id(run_b, "run_b")}
+        query = {"a": text(run_a, "run_a"), "b": text(run_b, "run_b")}
         return EvalRunCompare.from_wire(self._api.request("GET", "/eval-runs/compare", query=query).json())
 
     def cancel_eval_run(
@@ -164,14 +165,14 @@ class Evals:
         Raises:
             MantyxNotFoundError: There is no such eval run.
         """
-        path = eval_path(_id(run_id, "run_id"), "/cancel")
+        path = eval_path(text(run_id, "run_id"), "/cancel")
         answer = self._api.request("POST", path, repeat=Repeat.SAFE, timeout=timeout, deadline=deadline)
         body = answer.json()
         return {"ok": bool(body.get("ok", True)) if isinstance(body, Mapping) else True}
 
     def stream_eval_run(self, run_id: str) -> EvalRunStream:
         """Return the events of an eval run, from its start. Sends nothing yet; looping does. Runs no tools."""
-        return EvalRunStream(self._api, _id(run_id, "run_id"), self._settings)
+        return EvalRunStream(self._api, text(run_id, "run_id"), self._settings)
 
     def run_eval(
         self,
@@ -197,8 +198,9 @@ class Evals:
             MantyxNetworkError: The eval could not be followed to its end; it may still be going.
             MantyxAPIError: The server refused the eval, or to let it be followed.
         """
-        deadline = None if timeout is None else time.monotonic() + _seconds(timeout, "timeout")
-        poll_interval = _seconds(poll_interval, "poll_interval_s")
+        callbacks(on_event=on_event, progress=progress)
+        deadline = deadline_after(timeout)
+        seconds(poll_interval, "poll_interval_s")
         run_id = self.create_eval_run(spec, deadline).run_id
         watch = _Watch(self._api, run_id, deadline, progress, poll_interval)
         try:
@@ -441,15 +443,3 @@ class _Follower:
             if self._stopped.is_set():  # looked at behind the line above: who closes sets it, then closes all calls
                 calls.close()
         calls.start(call)
-
-
-def _id(value: object, name: str) -> str:
-    if not isinstance(value, str) or not value:
-        raise MantyxConfigError(f"{name}: got {value!r}, must be a non-empty string")
-    return value
-
-
-def _seconds(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
-        raise MantyxConfigError(f"{name}: got {value!r}, must be a number of seconds above 0")
-    return float(value)

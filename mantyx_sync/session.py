@@ -8,9 +8,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NoReturn, Sequence
 
+from .checks import callbacks, whole_number
 from .errors import MantyxConfigError, MantyxConflictError
 from .events import RunEvent
-from .limits import MAX_PAGE_SIZE, MAX_REPLAYED_MESSAGES
+from .limits import MAX_REPLAYED_MESSAGES
+from .pages import listing_query
 from .results import RunResult
 from .run import Run
 from .session_info import SessionEventsPage, SessionInfo, SessionPage
@@ -98,6 +100,7 @@ class AgentSession:
             MantyxConflictError: Another run of the session goes on, or the session has ended.
             MantyxError: As `MantyxClient.run_agent`.
         """
+        callbacks(on_event=on_event, on_assistant_delta=on_assistant_delta)
         wants_events = on_event is not None or on_assistant_delta is not None
         run = self._start(_message(message, overrides), timeout, output_type, wants_events=wants_events)
         return self._workspace.complete(run, on_event, on_assistant_delta)
@@ -257,18 +260,9 @@ def list_sessions(
     include_total: bool,
 ) -> SessionPage:
     """List sessions; see `MantyxClient.list_sessions`."""
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise MantyxConfigError(f"metadata: got a {type(metadata).__name__}, must be a mapping of names to texts")
-    if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_PAGE_SIZE):
-        raise MantyxConfigError(f"limit: got {limit!r}, must be a whole number from 1 to {MAX_PAGE_SIZE}")
-    if offset is not None and (type(offset) is not int or offset < 0):
-        raise MantyxConfigError(f"offset: got {offset!r}, must be a whole number, 0 or above")
-    query = {
-        "metadata": [f"{key}:{value}" for key, value in metadata.items()] if metadata else None,
-        "status": status,
-        "limit": limit,
-        "includeTotal": 1 if include_total else None,
-    }
+    query = listing_query(limit=limit, metadata=metadata, include_total=include_total, status=status)
+    if offset is not None:
+        whole_number(offset, "offset", 0)
 
     def fetch(at: str | None, skipped: int | None = None) -> SessionPage:
         answer = workspace.api.request("GET", "/agent-sessions", query={**query, "cursor": at, "offset": skipped})
@@ -313,11 +307,7 @@ def _path(session_id: str) -> str:
 
 
 def _last_messages(value: int) -> int:
-    if type(value) is not int or not 1 <= value <= MAX_REPLAYED_MESSAGES:
-        raise MantyxConfigError(
-            f"last_messages: got {value!r}, must be a whole number from 1 to {MAX_REPLAYED_MESSAGES}"
-        )
-    return value
+    return whole_number(value, "last_messages", 1, MAX_REPLAYED_MESSAGES)
 
 
 def _message(message: str | Sequence[Any] | None, overrides: Mapping[str, Any]) -> RunSpec:

@@ -101,6 +101,13 @@ def test_a_long_time_does_not_wrap_round_to_a_short_one() -> None:
         assert len(server.stream_requests) == 1
 
 
+def test_an_eval_may_be_given_any_time() -> None:
+    created = reply(202, {"runId": "ev_1"})
+    answers = [created, refusal(404, "not_found")]
+    with RunServer(other=answers) as server, quick_client(server) as client, pytest.raises(MantyxNotFoundError):
+        client.run_eval(dataset_id="d", agent_id="a", timeout=10**400, poll_interval_s=10**400)
+
+
 # A session that cannot be used
 
 
@@ -175,3 +182,48 @@ def test_a_number_of_too_many_digits_is_refused_or_sent_but_no_error_of_its_own(
             client.run_agent(**SPEC, extra_body={"a": 10**5000})
         except MantyxConfigError as error:
             assert "cannot be written as JSON" in str(error)  # noqa: PT017 - versions of Python differ
+
+
+# Callbacks, and requests of one's own
+
+
+@pytest.mark.parametrize(
+    ("ask", "name"),
+    [
+        (lambda client: client.run_agent(**SPEC, on_event=0), "on_event"),
+        (lambda client: client.run_agent(**SPEC, on_assistant_delta="print"), "on_assistant_delta"),
+        (lambda client: client.run_plan(**SPEC, on_event=0), "on_event"),
+        (lambda client: client.map(["a"], system_prompt="Help.", progress=0), "progress"),
+        (lambda client: client.run_eval(dataset_id="d", agent_id="a", on_event=0), "on_event"),
+        (lambda client: client.run_eval(dataset_id="d", agent_id="a", progress=0), "progress"),
+    ],
+)
+def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_sent(
+    ask: Callable[[MantyxClient], Any], name: str, server: RunServer, client: MantyxClient
+) -> None:
+    with pytest.raises(MantyxConfigError, match=f"^{name}: got .+, must be a function$"):
+        ask(client)
+    assert not any(server.requests.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"method": None}, "method: got None, must be the name of an HTTP method"),
+        ({"method": "GET /"}, "method: got 'GET /', must be the name of an HTTP method"),
+        ({"path": None}, "path: got None, must start with a slash"),
+        ({"path": b"/x"}, "path: got bytes, must start with a slash"),
+        ({"params": -1}, "params: got -1, must be a mapping of names to values"),
+        ({"timeout": 0}, "timeout: got 0, must be a number of seconds above 0"),
+        ({"timeout": "x"}, "timeout: got 'x', must be a number of seconds above 0"),
+        ({"timeout": (1,)}, "timeout: got (1,), must be seconds or (connect, read)"),
+        ({"timeout": 10**400}, "timeout: got a huge integer, must be at most"),
+    ],
+)
+def test_a_request_of_ones_own_that_cannot_be_is_refused(
+    arguments: Any, message: str, server: RunServer, client: MantyxClient
+) -> None:
+    with pytest.raises(MantyxConfigError) as caught:
+        client.request(**{"method": "GET", "path": "/x", **arguments})
+    assert str(caught.value).startswith(message)
+    assert not any(server.requests.values())
