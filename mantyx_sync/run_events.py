@@ -29,12 +29,14 @@ def abort(api: WorkspaceAPI, reader: RunReader) -> None:
     """Give a run up: ask the server to cancel it, wait for that less than a second, and free everything."""
     if not reader.is_followed_here:
         return
-    if not reader.done.is_set():
-        try:
+    try:
+        if not reader.done.is_set():
             api.cancel_run(reader.run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
-        except MantyxError as error:
-            log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, error)
-    reader.close(join=0.2)
+    except Exception as error:  # a hook or token source of the caller's may raise whatever it likes
+        why = error if isinstance(error, MantyxError) else type(error).__name__
+        log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, why)
+    finally:  # also when Ctrl-C is pressed again meanwhile
+        reader.close(join=0.2)
 
 
 def timed_out(api: WorkspaceAPI, reader: RunReader) -> MantyxTimeoutError:

@@ -6,11 +6,23 @@ import threading
 from typing import Any
 
 import pytest
+import requests
 
+import mantyx_sync.api
+from mantyx_sync import MantyxClient, MantyxTimeoutError
 from mantyx_sync.tools.executor import ToolExecutor
+from mantyx_sync.workspace import Workspace
 from tests.scripted_runs import SPEC, RunServer, delta, quick_client, stream
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+def is_ended(thread_name: str) -> bool:
+    return not any(thread.name.startswith(thread_name) for thread in threading.enumerate())
+
+
+def quiet() -> RunServer:
+    return RunServer(stream(delta(1, "Hi"), end="stay"))
 
 
 def test_closing_while_the_thread_of_a_run_is_being_started_raises_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +39,7 @@ def test_closing_while_the_thread_of_a_run_is_being_started_raises_nothing(monke
             started.set()
 
     monkeypatch.setattr(threading.Thread, "start", slow_start)
-    with RunServer(stream(delta(1, "Hi"), end="stay")) as server, quick_client(server) as client:
+    with quiet() as server, quick_client(server) as client:
         starter = threading.Thread(target=lambda: client.start_agent(**SPEC).close())
         starter.start()
         assert begun.wait(10)
@@ -46,3 +58,73 @@ def test_an_executor_that_two_threads_close_at_once_is_closed() -> None:
     executor = ToolExecutor(1)
     executor._pools = Emptied()
     executor.close()
+
+
+def test_ctrl_c_between_creating_a_run_and_waiting_for_it_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workspace, "complete", interrupted)
+    with quiet() as server:
+        client = quick_client(server)  # not closed before the end of the test: nothing else lets go of the run
+        with pytest.raises(KeyboardInterrupt):
+            client.run_agent(**SPEC)
+        for thread in threading.enumerate():
+            if thread.name.startswith("mantyx-run"):
+                thread.join(5)
+                assert not thread.is_alive()
+        client.close()
+
+
+def test_a_second_ctrl_c_while_a_run_is_given_up_frees_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with quiet() as server, quick_client(server) as client:
+        run = client.start_agent(**SPEC)
+        monkeypatch.setattr(mantyx_sync.api.WorkspaceAPI, "cancel_run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run.abort()
+        assert is_ended("mantyx-run")
+
+
+def test_a_hook_that_raises_while_a_run_is_given_up_hides_no_time_out() -> None:
+    def hook(response: requests.Response, **_: Any) -> None:
+        if "/cancel" in response.url:
+            raise LookupError
+
+    with requests.Session() as session, quiet() as server:
+        session.hooks["response"].append(hook)
+        client = MantyxClient(api_key="key", workspace_slug="w", base_url=server.url, session=session)
+        with pytest.raises(MantyxTimeoutError):
+            client.run_agent(**SPEC, timeout=0.3)
+        assert server.count("cancel") == 1
+        assert is_ended("mantyx-run")
+
+
+def test_ctrl_c_while_a_thread_of_map_is_being_started_ends_that_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def interrupted_start(thread: threading.Thread) -> None:
+        start(thread)
+        if thread.name.startswith("mantyx-map-1"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    with quiet() as server, quick_client(server) as client:
+        with pytest.raises(KeyboardInterrupt):
+            list(client.map(["a", "b", "c"], system_prompt="Help.", max_workers=3))
+        assert is_ended("mantyx-map")
+
+
+def test_ctrl_c_before_a_thread_of_map_has_started_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted_start(thread: threading.Thread) -> None:
+        raise KeyboardInterrupt
+
+    with quiet() as server, quick_client(server) as client:
+        results = client.map(["a", "b", "c"], system_prompt="Help.", max_workers=3)
+        monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+        with pytest.raises(KeyboardInterrupt):
+            list(results)
+        monkeypatch.undo()
+        assert is_ended("mantyx-map")
