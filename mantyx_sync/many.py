@@ -13,7 +13,7 @@ from collections.abc import Sized
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Generator, Generic, Iterable, Iterator, Mapping, TypeVar
 
-from .checks import callbacks, shown
+from .checks import callbacks, shown, whole_number
 from .errors import MantyxConfigError, MantyxError
 from .output import OutputType
 from .results import RunResult
@@ -226,8 +226,7 @@ def run_many(
     Raises:
         MantyxConfigError: `max_workers` or `items` is not allowed.
     """
-    if type(max_workers) is not int or not 1 <= max_workers <= 1000:
-        raise MantyxConfigError(f"max_workers: got {max_workers!r}, must be a whole number from 1 to 1000")
+    whole_number(max_workers, "max_workers", 1, 1000)
     if isinstance(items, (str, bytes, Mapping, RunSpec)) or not isinstance(items, Iterable):
         raise MantyxConfigError(f"items: got {type(items).__name__}, must be a list or what else can be looped over")
     callbacks(progress=progress)

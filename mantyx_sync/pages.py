@@ -1,15 +1,44 @@
-"""Listings: one page of items that, looped over, walks on into the next ones."""
+"""Listings: what is asked for, and one page of items that, looped over, walks on into the next ones."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Callable, Generic, Iterator, Mapping, Optional, Tuple, TypeVar
 
+from mantyx_sync.checks import refusal, whole_number
 from mantyx_sync.errors import MantyxProtocolError
+from mantyx_sync.limits import MAX_PAGE_SIZE
+from mantyx_sync.wire import wire_name
 
-__all__ = ["Page"]
+__all__ = ["Page", "listing_query"]
 
 T = TypeVar("T")
+
+
+def listing_query(
+    *, limit: int | None, metadata: Mapping[str, str] | None, include_total: bool, **filters: str | None
+) -> dict[str, str | int | list[str] | None]:
+    """Return the query of a listing of runs or sessions (http §3); what is `None` in it is not sent.
+
+    Args:
+        limit: Items a page.
+        metadata: Only items whose metadata has all of these.
+        include_total: Have the server count all that match.
+        filters: What else the items are to be; named as in Python.
+
+    Raises:
+        MantyxConfigError: `limit` or `metadata` is not allowed.
+    """
+    if limit is not None:
+        whole_number(limit, "limit", 1, MAX_PAGE_SIZE)
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise refusal("metadata", f"a {type(metadata).__name__}", "be a mapping of names to texts")
+    return {
+        "limit": limit,
+        "metadata": [f"{key}:{value}" for key, value in metadata.items()] if metadata else None,
+        "includeTotal": 1 if include_total else None,
+        **{wire_name(name): value for name, value in filters.items()},
+    }
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ from typing import Callable, Iterator
 
 from .api import WorkspaceAPI
 from .backlog import Gap
+from .checks import seconds
 from .envelopes import EnvelopeReader
-from .errors import MantyxConfigError, MantyxError, MantyxParseError, MantyxRunError, MantyxTimeoutError
+from .errors import MantyxError, MantyxParseError, MantyxRunError, MantyxTimeoutError
 from .events import TERMINAL_TYPES, Envelope, RunEvent
 from .reader import RunReader, decode_or_keep
 from .tools.deadlines import Deadlines
@@ -58,8 +59,7 @@ def deadline_after(timeout: float | None) -> float | None:
     """
     if timeout is None:
         return None
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise MantyxConfigError(f"timeout: got {timeout!r}, must be a number of seconds above 0")
+    seconds(timeout, "timeout")
     return None if timeout > threading.TIMEOUT_MAX else time.monotonic() + timeout  # no lock waits that long
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Tuple, Union
 
 from ._version import __version__
-from .checks import shown
+from .checks import seconds, shown, whole_number
 from .errors import MantyxConfigError
 from .transport.secret import Secret, SecretBytes
 
@@ -51,8 +51,7 @@ class ClientSettings:
         for name in ("stream_idle_timeout", "reconnect_timeout"):
             _check_seconds(name, getattr(self, name))
         check_timeout(self.timeout)
-        if type(self.max_retries) is not int or not 0 <= self.max_retries <= 20:
-            raise MantyxConfigError(f"max_retries: got {self.max_retries!r}, must be a whole number from 0 to 20")
+        whole_number(self.max_retries, "max_retries", 0, 20)
         headers: object = self.default_headers
         if not isinstance(headers, Mapping):
             kind = type(headers).__name__
@@ -162,10 +161,7 @@ def check_timeout(timeout: object) -> None:
 
 
 def _check_seconds(name: str, value: object) -> None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not value > 0:  # type: ignore[operator]  # a number by now
-        raise MantyxConfigError(f"{name}: got {shown(value)}, must be a number of seconds above 0")
-    if value > threading.TIMEOUT_MAX:  # type: ignore[operator]
+    if seconds(value, name) > threading.TIMEOUT_MAX:
         limit = int(threading.TIMEOUT_MAX)
         raise MantyxConfigError(f"{name}: got {shown(value)}, must be at most {limit} seconds")
 
