@@ -362,5 +362,4 @@ def test_every_error_is_public() -> None:
     errors = importlib.import_module("mantyx_sync.errors")
     classes = {name for name in errors.__all__ if isinstance(getattr(errors, name), type)}
     missing = {name for name in classes if issubclass(getattr(errors, name), Exception)} - set(mantyx_sync.__all__)
-    # These two come with the features that raise them.
-    assert missing <= {"MantyxOAuthError", "ToolInputError"}
+    assert missing == {"ToolInputError"}, "what only our own code raises and catches"

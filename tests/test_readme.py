@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from mantyx_sync.local import LocalServer
+from mantyx_sync.local import LocalServer, OAuthApp
 
 README = Path(__file__).parent.parent / "README.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
 def test_every_snippet_runs_in_order(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(SNIPPETS) >= 7
-    with LocalServer() as server:
+    assert len(SNIPPETS) >= 12
+    shop = OAuthApp("mantyx_oa_shop", "mantyx_oas_secret", refresh_tokens=["mantyx_rt_shop"])
+    monkeypatch.setenv("SHOP_CLIENT_SECRET", shop.client_secret)
+    monkeypatch.setenv("SHOP_REFRESH_TOKEN", "mantyx_rt_shop")
+    with LocalServer(oauth_apps=[shop]) as server:
         settings = server.client_settings()
         monkeypatch.setenv("MANTYX_API_KEY", settings["api_key"])
         monkeypatch.setenv("MANTYX_WORKSPACE_SLUG", settings["workspace_slug"])
