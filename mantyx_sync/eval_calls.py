@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Callable, Mapping, TypeVar
+
+from .eval_specs import EvalRunArgs, EvalRunSpec
+from .spec import check_names, show_arguments
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from .eval_results import (
         EvalDatasetDetail,
         EvalDatasetList,
@@ -14,12 +19,18 @@ if TYPE_CHECKING:
         EvalRunEvent,
         EvalRunList,
     )
-    from .eval_specs import AgentEvalOverrides, InlineEvalDatasetSpec
     from .eval_stream import EvalRunStream
     from .evals import Evals
     from .workspace import Workspace
 
 __all__ = ["EvalCalls"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _eval_signature(func: F) -> F:
+    """Show the fields of `EvalRunSpec` in the signature of a method that takes them as `**fields`."""
+    return show_arguments(func, EvalRunArgs, None)
 
 
 class EvalCalls:
@@ -39,41 +50,22 @@ class EvalCalls:
         """
         return self._evals().get_eval_dataset(dataset_id)
 
-    def create_eval_run(
-        self,
-        *,
-        dataset_id: str | None = None,
-        dataset: InlineEvalDatasetSpec | Mapping[str, Any] | None = None,
-        agent_id: str | None = None,
-        agent: Mapping[str, Any] | None = None,
-        tools: Iterable[Any] | None = None,
-        model_id: str | None = None,
-        overrides: AgentEvalOverrides | Mapping[str, Any] | None = None,
-    ) -> EvalRunAccepted:
+    @_eval_signature
+    def create_eval_run(self, **fields: Unpack[EvalRunArgs]) -> EvalRunAccepted:
         """Start an eval; nobody answers its local tools unless somebody follows it, as `run_eval` does. One request.
 
         Args:
-            dataset_id: A data set of the workspace; or else `dataset`, one of your own.
-            agent_id: An agent of the workspace; or else `agent`, a spec of your own.
-            tools: Tools of the agent.
+            dataset_id: A data set of the workspace; or else `dataset`: one of your own.
+            agent_id: An agent of the workspace; or else `agent`: a `RunSpec` of your own, or its fields.
+            tools: Tools to offer beside the agent's own.
             model_id: The model, instead of the agent's.
             overrides: What is to differ from the agent for this eval.
+            extra_body: Fields that this package does not know, merged over the request body as they are.
 
         Raises:
             MantyxConfigError: An argument is not allowed; nothing was sent.
         """
-        from .eval_specs import EvalRunSpec
-
-        spec = EvalRunSpec(
-            dataset_id=dataset_id,
-            dataset=dataset,
-            agent_id=agent_id,
-            agent=agent,
-            tools=tools,
-            model_id=model_id,
-            overrides=overrides,
-        )
-        return self._evals().create_eval_run(spec)
+        return self._evals().create_eval_run(_spec(fields))
 
     def list_eval_runs(
         self,
@@ -117,52 +109,37 @@ class EvalCalls:
         """Return the events of an eval, from its start, to loop over. Sends nothing yet; runs no tools."""
         return self._evals().stream_eval_run(run_id)
 
+    @_eval_signature
     def run_eval(
         self,
         *,
-        dataset_id: str | None = None,
-        dataset: InlineEvalDatasetSpec | Mapping[str, Any] | None = None,
-        agent_id: str | None = None,
-        agent: Mapping[str, Any] | None = None,
-        tools: Iterable[Any] | None = None,
-        model_id: str | None = None,
-        overrides: AgentEvalOverrides | Mapping[str, Any] | None = None,
         on_event: Callable[[EvalRunEvent], None] | None = None,
         progress: Callable[[EvalRunDetail], None] | None = None,
         timeout: float | None = None,
         poll_interval_s: float = 1.0,
+        **fields: Unpack[EvalRunArgs],
     ) -> EvalRunDetail:
         """Run an eval to its end, its local tools answered here, and return it however it ended.
 
         A time-out, Ctrl-C or an error of a callback cancels the eval.
 
         Args:
-            dataset_id: And the arguments after it: as `create_eval_run`.
             on_event: Called with each event, on the calling thread.
             progress: Called with the eval's record when it has got further, on the calling thread.
             timeout: Seconds for the whole eval. `None` waits as long as it takes.
             poll_interval_s: Seconds between two looks at the record, for `progress` or where there is no stream.
+            fields: As `create_eval_run`.
 
         Raises:
             MantyxConfigError: An argument is not allowed; nothing was sent.
             MantyxTimeoutError: `timeout` passed; the eval was cancelled. `run_id` is on the error.
             MantyxNetworkError: The eval could not be followed to its end; it may still be going.
         """
-        from .eval_specs import EvalRunSpec
         from .reader import warn_if_threads_are_off
 
         warn_if_threads_are_off(stacklevel=3)
-        spec = EvalRunSpec(
-            dataset_id=dataset_id,
-            dataset=dataset,
-            agent_id=agent_id,
-            agent=agent,
-            tools=tools,
-            model_id=model_id,
-            overrides=overrides,
-        )
         return self._evals().run_eval(
-            spec, on_event=on_event, progress=progress, timeout=timeout, poll_interval=poll_interval_s
+            _spec(fields), on_event=on_event, progress=progress, timeout=timeout, poll_interval=poll_interval_s
         )
 
     def _evals(self) -> Evals:
@@ -170,3 +147,8 @@ class EvalCalls:
 
         workspace = self._workspace
         return Evals(workspace.api, workspace.follow_settings, workspace.executor, workspace.deadlines)
+
+
+def _spec(fields: Mapping[str, Any]) -> EvalRunSpec:
+    check_names(fields, EvalRunSpec)
+    return EvalRunSpec(**fields)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from mantyx_sync.checks import closest, json_copy, options, refusal, sequence, shown
 from mantyx_sync.errors import MantyxConfigError
@@ -12,7 +12,7 @@ from mantyx_sync.spec import OMITTED, RunSpec, build_spec
 from mantyx_sync.toolspec import read_tools, tools_to_wire
 from mantyx_sync.wire import python_name, wire_name
 
-__all__ = ["AgentEvalOverrides", "EvalRunSpec", "InlineEvalCaseSpec", "InlineEvalDatasetSpec"]
+__all__ = ["AgentEvalOverrides", "EvalRunArgs", "EvalRunSpec", "InlineEvalCaseSpec", "InlineEvalDatasetSpec"]
 
 _NEAR_MISS = 0.85
 _TURN = ("prompt", "messages", "attachments")
@@ -50,6 +50,19 @@ class AgentEvalOverrides:
     disable_tools: Optional[bool] = None
     tool_allowlist: Optional[Sequence[str]] = None
     disabled_mocks: Optional[Sequence[str]] = None
+
+
+class EvalRunArgs(TypedDict, total=False):
+    """The fields of `EvalRunSpec` as keyword arguments, for type checkers and signatures."""
+
+    dataset_id: Optional[str]
+    dataset: Union[InlineEvalDatasetSpec, Mapping[str, Any], None]
+    agent_id: Optional[str]
+    agent: Union[RunSpec, Mapping[str, Any], None]
+    tools: Optional[Iterable[Any]]
+    model_id: Optional[str]
+    overrides: Union[AgentEvalOverrides, Mapping[str, Any], None]
+    extra_body: Optional[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import (
     Any,
     Callable,
+    Collection,
     Dict,
     Iterable,
     List,
@@ -87,6 +88,7 @@ __all__ = [
     "input_file_url",
     "input_file_url_attachment",
     "plan_only",
+    "show_arguments",
     "spec_signature",
     "wire_name",
 ]
@@ -268,13 +270,13 @@ _TURN = ("prompt", "messages", "attachments")
 _SHOWN = frozenset({"name", "agent_id", "model_id", "fallback_model_id", "reasoning_level"})
 
 
-def check_names(kwargs: Mapping[str, Any]) -> None:
-    """Check that every name is a field of `RunSpec`.
+def check_names(kwargs: Mapping[str, Any], cls: Any = RunSpec) -> None:
+    """Check that every name is a field of `RunSpec`, or of another dataclass.
 
     Raises:
         TypeError: One is not; the message suggests the one that was meant.
     """
-    known = [f.name for f in fields(RunSpec)]
+    known = [f.name for f in fields(cls)]
     for name in kwargs:
         if name not in known:
             near = closest(python_name(str(name)), known)
@@ -314,23 +316,34 @@ def spec_signature(
     hidden = set(without) | (set(_TURN) if purpose == "session" else set())
 
     def show(target: F) -> F:
-        signature = inspect.signature(target)
-        own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        names = [f.name for f in fields(RunSpec) if f.name not in hidden | {p.name for p in own}]
-        more = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=OMITTED, annotation=_annotation(name))
-            for name in names
-        ]
-        full = signature.replace(parameters=[*own, *more])
-        target.__signature__ = full  # type: ignore[attr-defined]  # any function takes it
-        return target
+        return show_arguments(target, RunSpecArgs, OMITTED, hidden)
 
     return show if func is None else show(func)
 
 
-def _annotation(name: str) -> str:
-    annotation = RunSpecArgs.__annotations__[name]
-    return str(getattr(annotation, "__forward_arg__", annotation))
+def show_arguments(target: F, arguments: type, default: object, hidden: Collection[str] = ()) -> F:
+    """Show the keys of a TypedDict in the signature of a function that takes them as `**kwargs`.
+
+    Args:
+        arguments: The TypedDict.
+        default: What its keys are shown to be if they are not given.
+        hidden: Keys that are not shown.
+    """
+    signature = inspect.signature(target)
+    own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    more = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=str(getattr(annotation, "__forward_arg__", annotation)),
+        )
+        for name, annotation in arguments.__annotations__.items()
+        if name not in hidden and name not in signature.parameters
+    ]
+    full = signature.replace(parameters=[*own, *more])
+    target.__signature__ = full  # type: ignore[attr-defined]  # any function takes it
+    return target
 
 
 def _optional_name(value: object, where: str) -> Any:

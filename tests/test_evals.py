@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
+import inspect
 import json
 import pickle
 import threading
@@ -12,6 +14,7 @@ from typing import Any, Callable, Iterator, Mapping
 import pytest
 
 import mantyx_sync.evals
+from mantyx_sync import MantyxClient
 from mantyx_sync.api import WorkspaceAPI
 from mantyx_sync.errors import (
     MantyxBadRequestError,
@@ -22,7 +25,13 @@ from mantyx_sync.errors import (
     MantyxTimeoutError,
 )
 from mantyx_sync.eval_results import EvalRunDetail, EvalRunEvent, EvalRunList
-from mantyx_sync.eval_specs import AgentEvalOverrides, EvalRunSpec, InlineEvalCaseSpec, InlineEvalDatasetSpec
+from mantyx_sync.eval_specs import (
+    AgentEvalOverrides,
+    EvalRunArgs,
+    EvalRunSpec,
+    InlineEvalCaseSpec,
+    InlineEvalDatasetSpec,
+)
 from mantyx_sync.eval_stream import EvalEventReader, EvalRunStream
 from mantyx_sync.evals import Evals
 from mantyx_sync.local import LocalServer, ModelRequest, Pause, ScriptedModel, ToolUse
@@ -824,3 +833,26 @@ def test_a_malformed_call_is_answered_if_it_says_where(bench: Any) -> None:
         ((path, body),) = server.results
         assert path.endswith("/agent-runs/run_7/tool-results")
         assert "no tool named" in body["error"]
+
+
+# ------------------------------------------------------------------------------------------- the client
+
+
+@pytest.mark.parametrize("method", [MantyxClient.create_eval_run, MantyxClient.run_eval])
+def test_the_clients_methods_take_and_show_every_field(method: Callable[..., Any]) -> None:
+    names = [field.name for field in dataclasses.fields(EvalRunSpec)]
+    assert list(EvalRunArgs.__annotations__) == names
+    assert list(inspect.signature(method).parameters)[-len(names) :] == names
+
+
+def test_the_client_sends_what_it_has_no_argument_for_and_refuses_a_slip_of_the_pen() -> None:
+    with LocalServer() as server, MantyxClient(**server.client_settings()) as client:
+        for method in (client.create_eval_run, client.run_eval):
+            with pytest.raises(TypeError, match="'modelId'; did you mean 'model_id'"):
+                method(dataset={"cases": [{"input": {"prompt": "Hi"}}]}, agent=AGENT, modelId="m")
+        assert not server.requests
+        record = client.run_eval(
+            dataset={"cases": [{"input": {"prompt": "Hi"}}]}, agent=AGENT, extra_body={"repeat": 2}, timeout=DEADLINE_S
+        )
+        assert record.status == "succeeded"
+        assert json.loads(server.requests[0].body)["repeat"] == 2
