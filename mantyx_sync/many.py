@@ -272,6 +272,8 @@ def _loop(
                 failed += 1
                 if not return_errors or not isinstance(outcome, Exception):
                     raise outcome
+            if is_read_out and done == read:
+                crew.stop()  # here, since a loop that knows the number of items, as zip's, never asks for the end
             if progress is not None:
                 progress(MapProgress(done, failed, total))
             waiting[turn if as_completed else index] = outcome

@@ -147,6 +147,15 @@ def test_a_few_items_start_no_more_threads_than_there_is_work() -> None:
     assert 1 <= len(seen) <= 3
 
 
+@pytest.mark.parametrize("as_completed", [False, True])
+def test_no_thread_is_left_once_everything_is_finished_though_nobody_asked_for_the_end(as_completed: bool) -> None:
+    found = run_many([1, 2, 3], lambda item: item, nothing, max_workers=2, as_completed=as_completed)
+    pairs = list(zip("abc", found))
+    assert sorted(pair[1] for pair in pairs) == [1, 2, 3]
+    assert map_threads() == []
+    assert list(found) == []
+
+
 def test_nothing_is_read_or_started_before_the_first_result_is_asked_for() -> None:
     read: list[int] = []
 
