@@ -42,6 +42,8 @@ CHECK_S = 15.0
 """How often the record of an eval is looked at while its stream is silent about its end."""
 LAG_S = 10.0
 """How long an eval's record may lag behind its stream."""
+TAIL_S = 1.0
+"""How long a stream may lag behind the record of an eval that has ended, where somebody wants its events."""
 JOIN_S = 1.0
 
 OnEvent = Callable[[EvalRunEvent], None]
@@ -248,21 +250,29 @@ class _Watch:
     def wait_for(self, follower: _Follower, on_event: OnEvent | None) -> EvalRunDetail:
         check_every = CHECK_S if self._progress is None else self._poll_interval
         next_check = time.monotonic() + (check_every if self._progress is None else 0.0)
+        ended: EvalRunDetail | None = None
         while True:
-            left = self._time_left()
+            left = TAIL_S if ended is not None else self._time_left()
             try:
                 event = follower.events.get(min(time.monotonic() + left, next_check))
             except TimeoutError:
-                if time.monotonic() >= next_check:
-                    record = self._look()
-                    next_check = time.monotonic() + check_every
-                    if record is not None and record.is_terminal:
+                if time.monotonic() < next_check:
+                    continue
+                if ended is not None:
+                    return ended
+                record = self._look()
+                next_check = time.monotonic() + check_every
+                if record is not None and record.is_terminal:
+                    if on_event is None:
                         return record
+                    ended, next_check = record, time.monotonic() + TAIL_S
                 continue
             if event is None:
                 break
             if on_event is not None:
                 on_event(event)
+        if ended is not None:
+            return ended
         if follower.error is None:
             return self._final_record()
         if follower.has_tools or not isinstance(follower.error, MantyxNetworkError):

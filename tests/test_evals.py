@@ -814,6 +814,26 @@ def test_a_stream_that_lives_but_keeps_the_end_to_itself_does_not_hang_the_eval(
         assert bench(server.url).run_eval(spec()).status == "succeeded"
 
 
+@pytest.mark.parametrize("says_its_end", [True, False])
+def test_events_that_come_behind_the_record_of_the_end_are_handed_out(
+    bench: Any, monkeypatch: pytest.MonkeyPatch, says_its_end: bool
+) -> None:
+    monkeypatch.setattr(mantyx_sync.evals, "TAIL_S", DEADLINE_S if says_its_end else 0.05)
+    ended = threading.Event()  # by the record, which has been looked at
+    seen: list[str] = []
+
+    def until_ended(server: EvalServer, peer: Peer) -> None:
+        assert ended.wait(DEADLINE_S)
+
+    ending = frame("run_completed", 2) if says_its_end else stay
+    with EvalServer([frame("snapshot", 1), until_ended, ending], records=[DONE]) as server:
+        record = bench(server.url).run_eval(
+            spec(), on_event=lambda event: seen.append(event.type), progress=lambda _: ended.set(), poll_interval=0.01
+        )
+        assert record.status == "succeeded"
+    assert seen[-1:] == (["run_completed"] if says_its_end else ["snapshot"])
+
+
 @pytest.mark.parametrize("agent_run", [{"agentRunId": "run_7"}, {}])
 def test_a_result_goes_to_the_agent_run_and_to_none_where_none_is_named(
     bench: Any, agent_run: Mapping[str, str]
