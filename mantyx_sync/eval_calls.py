@@ -137,7 +137,7 @@ class EvalCalls:
         """
         from .reader import warn_if_threads_are_off
 
-        warn_if_threads_are_off(stacklevel=3)
+        warn_if_threads_are_off()
         return self._evals().run_eval(
             _spec(fields), on_event=on_event, progress=progress, timeout=timeout, poll_interval=poll_interval_s
         )

@@ -377,11 +377,12 @@ def _close_readers() -> None:
         reader.close(join=max(0.0, until - time.monotonic()))
 
 
+_PACKAGE = __name__.partition(".")[0]
 _has_warned = False
 
 
-def warn_if_threads_are_off(stacklevel: int) -> None:
-    """Warn, once, if this is uWSGI without threads: none would ever run."""
+def warn_if_threads_are_off() -> None:
+    """Warn, once, if this is uWSGI without threads: none would ever run. The warning points at who called us."""
     global _has_warned
     uwsgi = sys.modules.get("uwsgi")
     options = getattr(uwsgi, "opt", None)
@@ -394,5 +395,13 @@ def warn_if_threads_are_off(stacklevel: int) -> None:
             "uWSGI runs without threads, so MANTYX runs cannot be followed: set enable-threads = true "
             "(or --enable-threads)",
             RuntimeWarning,
-            stacklevel=stacklevel,
+            stacklevel=_frames_of_ours() + 1,
         )
+
+
+def _frames_of_ours() -> int:
+    """Return how many calls of this package, the caller's included, lie between the user's code and here."""
+    count, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
+        count, frame = count + 1, frame.f_back
+    return count

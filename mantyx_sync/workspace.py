@@ -136,7 +136,7 @@ class Workspace:
             MantyxConfigError: The spec is not allowed; nothing was sent.
             MantyxAPIError, MantyxNetworkError, MantyxTimeoutError: The run was not created, or nobody knows.
         """
-        warn_if_threads_are_off(stacklevel=4)
+        warn_if_threads_are_off()
         deadline = deadline_after(timeout)
         output = output_type
         if output is not None and not isinstance(output, OutputType):
@@ -177,7 +177,7 @@ class Workspace:
 
     def attach(self, run_id: str, tools: tuple[Any, ...], last_seq: int, timeout: float | None) -> Run:
         """Follow a run that exists; see `MantyxClient.attach_run`."""
-        warn_if_threads_are_off(stacklevel=4)
+        warn_if_threads_are_off()
         return self.follow(
             run_id,
             self.api.stream_url(run_id),

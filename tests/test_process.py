@@ -655,9 +655,11 @@ sys.modules["uwsgi"] = types.ModuleType("uwsgi")
 sys.modules["uwsgi"].opt = {{}}
 def start(): client.run_agent({RUN})
 def stream(): client.stream_agent({RUN}).close()
-def plan(): client.start_agent({RUN}).close()
+def background(): client.start_agent({RUN}).close()
+def plan(): client.run_plan({RUN})
 def attach(): client.attach_run(client.list_runs().items[0].id).close()
-for use in (start, stream, plan, attach):
+def send(): client.create_session(system_prompt="x").send("Hi")
+for use in (start, stream, background, plan, attach, send):
     reader._has_warned = False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -665,7 +667,7 @@ for use in (start, stream, plan, attach):
     say(caught[0].filename, caught[0].lineno - use.__code__.co_firstlineno)
 """
         with Child(server.client_settings(), program) as child:
-            for _ in range(4):
+            for _ in range(6):
                 child.expect("<string> 0")
             child.ends(5)
 
