@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from mantyx_sync import MantyxClient, MantyxTimeoutError
 from mantyx_sync.tools.executor import ToolExecutor
 from mantyx_sync.workspace import Workspace
 from tests.scripted_runs import SPEC, RunServer, delta, quick_client, stream
+from tests.wire import Peer, Request, head
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -128,3 +130,44 @@ def test_ctrl_c_before_a_thread_of_map_has_started_is_not_hidden(monkeypatch: py
             list(results)
         monkeypatch.undo()
         assert is_ended("mantyx-map")
+
+
+def trickling(peer: Peer, request: Request) -> None:
+    """Answer as slowly as a very bad line: each byte well within any time-out for one wait."""
+    body = b'{"runId": "run_1"}'
+    answer = head(202, content_type="application/json", content_length=len(body)) + body
+    for at in range(len(answer)):
+        peer.send(answer[at : at + 1])
+        threading.Event().wait(0.03)
+
+
+def test_the_time_of_a_run_bounds_its_creation_over_a_line_where_bytes_trickle_in() -> None:
+    with RunServer(create=[trickling]) as server, quick_client(server) as client:
+        started = time.monotonic()
+        with pytest.raises(MantyxTimeoutError, match="not complete in time"):
+            client.run_agent(**SPEC, timeout=0.3)
+        assert time.monotonic() - started < 1.0
+
+
+@pytest.mark.parametrize("length", [{"content_length": 100_000}, {"connection": "close"}])
+def test_a_body_that_trickles_in_is_cut_off_at_the_deadline(length: Any) -> None:
+    def slow_body(peer: Peer, request: Request) -> None:
+        peer.send(head(202, content_type="application/json", **length), b'{"runId": "run_1"}')
+        for _ in range(100):
+            peer.send(b" ")
+            threading.Event().wait(0.03)
+
+    with RunServer(create=[slow_body]) as server, quick_client(server) as client:
+        started = time.monotonic()
+        with pytest.raises(MantyxTimeoutError, match="not complete in time"):
+            client.run_agent(**SPEC, timeout=0.3)
+        assert time.monotonic() - started < 1.0
+
+
+def test_giving_a_run_up_takes_less_than_a_second_over_such_a_line() -> None:
+    with RunServer(stream(end="stay"), cancel=[trickling]) as server, quick_client(server) as client:
+        run = client.start_agent(**SPEC)
+        started = time.monotonic()
+        run.abort()
+        assert time.monotonic() - started < 1.0
+        assert server.count("cancel") == 1

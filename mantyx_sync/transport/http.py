@@ -79,6 +79,11 @@ class Answer(NamedTuple):
                 f"{self.path}: the server answered {self.status} with a body that is not JSON ({kind})"
             ) from error
 
+    @property
+    def has_known_end(self) -> bool:
+        """True if the answer itself says where its body ends; otherwise that is where the connection was closed."""
+        return "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
+
     def __repr__(self) -> str:
         return f"Answer({self.status}, {self.path!r}, {len(self.body)} bytes)"  # the body may be a new token
 
@@ -138,8 +143,8 @@ class HttpTransport:
             content_type: What the body is.
             repeat: Whether the request may arrive twice; by default a GET may, anything else must not.
             timeout: Seconds for each exchange instead of the transport's own.
-            deadline: On the monotonic clock. No try begins after it and no wait for bytes lasts beyond it, as seen
-                at the beginning of a try; bytes that trickle in can keep an answer coming for longer.
+            deadline: On the monotonic clock. No try begins after it, and one that goes on is cut off, however its
+                bytes trickle in.
             stop: Ends the wait between two tries when set.
 
         Raises:
@@ -151,14 +156,21 @@ class HttpTransport:
             repeat = Repeat.SAFE if method in ("GET", "HEAD") else Repeat.ONCE
         data = body if body is None or isinstance(body, bytes) else encode_json(body)
         for attempt in range(self.retry.max_retries + 1):
+            limit = self._limit(timeout, deadline, path)
             try:
-                return self._exchange(method, path, query, data, content_type, self._limit(timeout, deadline, path))
+                with _CutOff(deadline) as cut_off, announce_to(cut_off.release):
+                    answer = self._exchange(method, path, query, data, content_type, limit, cut_off.release)
+                if cut_off.release.called and not answer.has_known_end:
+                    raise _too_late(method, path, TimeoutError())
+                return answer
             except _Refused as refused:
                 delay = self.retry.after_status(refused.status, repeat, attempt, refused.retry_after, random.random())
                 error = refused.error
             except _Failed as failed:
-                delay = self.retry.after_failure(failed.failure, repeat, attempt, random.random())
-                error = failed.error
+                failure, error = failed.failure, failed.error
+                if cut_off.release.called and failure is Failure.LOST:
+                    failure, error = Failure.TIMED_OUT, _too_late(method, path, error.__cause__).error
+                delay = self.retry.after_failure(failure, repeat, attempt, random.random())
                 if delay is not None and self._sessions.route().retries_itself:
                     delay = None
             if delay is None or (deadline is not None and time.monotonic() + delay >= deadline):
@@ -233,12 +245,14 @@ class HttpTransport:
         data: bytes | None,
         content_type: str,
         timeout: tuple[float, float],
+        release: Release,
     ) -> Answer:
         headers = {"Accept": "application/json"}
         if data is not None:
             headers["Content-Type"] = content_type
         started = time.monotonic()
         received = self._send(method, self.base.join(path, query), path, data, timeout, headers)
+        release.watch_socket(socket_of(received.raw))  # http.client lets go of a connection that is to be closed
         self._check(method, path, received)
         try:
             body = received.read()
@@ -338,6 +352,42 @@ class _Failed(Exception):
     def __init__(self, failure: Failure, error: MantyxError) -> None:
         super().__init__(failure)
         self.failure, self.error = failure, error
+
+
+class _CutOff:
+    """Shuts the connection of an exchange on this thread at its deadline.
+
+    The time-outs of a socket are for each wait: a peer that sends byte after byte never exceeds them.
+    """
+
+    def __init__(self, deadline: float | None) -> None:
+        self.release = Release()
+        self._timer: threading.Timer | None = None
+        if deadline is not None:
+            # Owned by this object: ends by itself at the deadline, and is ended when the exchange is over.
+            self._timer = threading.Timer(max(0.0, deadline - time.monotonic()), self.release)
+            self._timer.name, self._timer.daemon = "mantyx-cut-off", True
+
+    def __enter__(self) -> _CutOff:
+        if self._timer is not None:
+            try:
+                self._timer.start()
+            except RuntimeError:  # there can be no more threads: each wait is bounded all the same
+                pass
+            except BaseException:  # Ctrl-C may end the wait for its start, not the thread
+                self._timer.cancel()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self.release.forget()
+
+
+def _too_late(method: str, path: str, cause: BaseException | None) -> _Failed:
+    error = MantyxTimeoutError(f"{method} {path}: the server's answer was not complete in time", cause=cause)
+    return _Failed(Failure.TIMED_OUT, error)
 
 
 def encode_json(value: object) -> bytes:
