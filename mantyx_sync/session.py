@@ -102,7 +102,7 @@ class AgentSession:
         """
         callbacks(on_event=on_event, on_assistant_delta=on_assistant_delta)
         wants_events = on_event is not None or on_assistant_delta is not None
-        run = self._start(_message(message, overrides), timeout, output_type, wants_events=wants_events)
+        run = self._start(_message(message, overrides), timeout, output_type, wants_events=wants_events, is_owned=True)
         return self._workspace.complete(run, on_event, on_assistant_delta)
 
     @spec_signature
