@@ -74,14 +74,7 @@ class EvalDatasetList(Page[EvalDatasetSummary]):
             MantyxProtocolError: A field is missing or of the wrong type; it is named.
         """
         fields = Fields(body, "list of eval data sets")
-        return cls(
-            items=tuple(EvalDatasetSummary.read(dataset) for dataset in fields.objects("datasets")),
-            next_cursor=fields.opt_text("nextCursor"),
-            total=fields.opt_int("total"),
-            limit=fields.opt_int("limit"),
-            raw=fields.data,
-            fetch_next=fetch_next,
-        )
+        return cls.read(fields, map(EvalDatasetSummary.read, fields.objects("datasets")), fetch_next)
 
     @property
     def datasets(self) -> tuple[EvalDatasetSummary, ...]:
@@ -260,15 +253,8 @@ class EvalRunList(Page[EvalRunSummary]):
         behind = offset + len(runs)
         # Without a limit in the answer the server knows no pages.
         has_more = behind < total if total is not None else limit is not None and len(runs) >= limit
-        return cls(
-            items=runs,
-            next_cursor=str(behind) if runs and has_more else None,
-            total=total,
-            limit=limit,
-            raw=fields.data,
-            fetch_next=fetch_next,
-            offset=offset,
-        )
+        cursor = str(behind) if runs and has_more else None
+        return cls.read(fields, runs, fetch_next, next_cursor=cursor, offset=offset)
 
     @property
     def runs(self) -> tuple[EvalRunSummary, ...]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Generic, Iterator, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Generic, Iterable, Iterator, Mapping, Optional, Tuple, TypeVar
 
 from mantyx_sync.checks import refusal, whole_number
 from mantyx_sync.errors import MantyxProtocolError
 from mantyx_sync.limits import MAX_PAGE_SIZE
-from mantyx_sync.wire import wire_name
+from mantyx_sync.wire import Fields, wire_name
 
 __all__ = ["Page", "listing_query"]
 
 T = TypeVar("T")
+_PageT = TypeVar("_PageT", bound="Page[Any]")
 
 
 def listing_query(
@@ -55,6 +56,28 @@ class Page(Generic[T]):
     limit: Optional[int] = None
     raw: Mapping[str, Any] = field(repr=False, compare=False, hash=False, default_factory=dict)
     fetch_next: Optional[Callable[[str], Page[T]]] = field(repr=False, compare=False, hash=False, default=None)
+
+    @classmethod
+    def read(
+        cls: type[_PageT],
+        fields: Fields,
+        items: Iterable[Any],
+        fetch_next: Callable[[str], Page[Any]] | None,
+        **more: Any,
+    ) -> _PageT:
+        """Build a page from the fields of an answer and the items that were read from it.
+
+        Args:
+            fetch_next: Gets the page that a cursor stands for.
+            more: Fields that a kind of page adds, or has from elsewhere than the answer.
+        """
+        found = {
+            "next_cursor": fields.opt_text("nextCursor"),
+            "total": fields.opt_int("total"),
+            "limit": fields.opt_int("limit"),
+            **more,
+        }
+        return cls(items=tuple(items), raw=fields.data, fetch_next=fetch_next, **found)
 
     def next_page(self) -> Page[T] | None:
         """Fetch the page after this one; `None` if this is the last. Blocks for one request.

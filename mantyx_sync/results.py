@@ -338,14 +338,7 @@ class RunPage(Page[RunSummary]):
             MantyxProtocolError: A field is missing or of the wrong type; it is named.
         """
         fields = Fields(body, "list of runs")
-        return cls(
-            items=tuple(RunSummary.read(run) for run in fields.objects("runs")),
-            next_cursor=fields.opt_text("nextCursor"),
-            total=fields.opt_int("total"),
-            limit=fields.opt_int("limit"),
-            raw=fields.data,
-            fetch_next=fetch_next,
-        )
+        return cls.read(fields, map(RunSummary.read, fields.objects("runs")), fetch_next)
 
     @property
     def runs(self) -> tuple[RunSummary, ...]:

@@ -96,15 +96,8 @@ class SessionPage(Page[SessionSummary]):
             MantyxProtocolError: A field is missing or of the wrong type; it is named.
         """
         fields = Fields(body, "list of sessions")
-        return cls(
-            items=tuple(SessionSummary.read(session) for session in fields.objects("sessions")),
-            next_cursor=fields.opt_text("nextCursor"),
-            total=fields.opt_int("total"),
-            limit=fields.opt_int("limit"),
-            raw=fields.data,
-            fetch_next=fetch_next,
-            offset=fields.opt_int("offset"),
-        )
+        sessions = map(SessionSummary.read, fields.objects("sessions"))
+        return cls.read(fields, sessions, fetch_next, offset=fields.opt_int("offset"))
 
     @property
     def sessions(self) -> tuple[SessionSummary, ...]:

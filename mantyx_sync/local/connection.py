@@ -49,7 +49,6 @@ class _Stream:
         self.gzip = zlib.compressobj(wbits=31) if effect.gzip else None
         self.sent = 0  # body bytes so far, transfer coding not counted
         self.last_write = time.monotonic()
-        self.terminal_sent = False
 
 
 class Connection:

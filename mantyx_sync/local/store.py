@@ -316,51 +316,44 @@ class Run(EventLog):
     def to_snapshot(self) -> dict[str, Any]:
         """Build the body of `GET /agent-runs/{id}`."""
         with self.changed:
-            done = self.is_terminal
             return {
-                "id": self.id,
-                "sessionId": self.session_id,
-                "status": self.status,
-                "specName": self.spec.get("name"),
-                "agentId": self.spec.get("agentId"),
-                "modelId": self.spec.get("modelId"),
+                **self._to_entry(),
                 "spec": without_secrets(self.spec),
                 "finalText": self.final_text,
-                "error": self.error,
                 "failureReason": self.failure_reason,
-                "tokens": self.tokens if done else None,
-                "turns": self.turns if done else None,
-                "model": self.model if done else None,
+                "model": self.model if self.is_terminal else None,
                 "plan": self.plan,
                 "structuredOutput": self.structured_output,
-                "toolCallCount": self.tool_call_count,
-                "metadata": dict(self.metadata),
-                "createdAt": timestamp(self.created),
-                "completedAt": timestamp(self.completed) if self.completed else None,
             }
 
     def to_summary(self) -> dict[str, Any]:
         """Build the run's entry in a listing."""
         with self.changed:
-            done = self.is_terminal
             return {
-                "id": self.id,
-                "sessionId": self.session_id,
-                "status": self.status,
-                "specName": self.spec.get("name"),
-                "agentId": self.spec.get("agentId"),
-                "modelId": self.spec.get("modelId"),
+                **self._to_entry(),
                 "inputPreview": _last_user_text(self.spec)[:PREVIEW_CHARS],
                 "outputPreview": self.final_text[:PREVIEW_CHARS] if self.final_text else None,
-                "error": self.error,
-                "tokens": self.tokens if done else None,
-                "turns": self.turns if done else None,
                 "durationMs": int((self.completed - self.created) * 1000) if self.completed else None,
-                "toolCallCount": self.tool_call_count,
-                "metadata": dict(self.metadata),
-                "createdAt": timestamp(self.created),
-                "completedAt": timestamp(self.completed) if self.completed else None,
             }
+
+    def _to_entry(self) -> dict[str, Any]:
+        """What snapshot and listing both tell. Called with the lock held."""
+        done = self.is_terminal
+        return {
+            "id": self.id,
+            "sessionId": self.session_id,
+            "status": self.status,
+            "specName": self.spec.get("name"),
+            "agentId": self.spec.get("agentId"),
+            "modelId": self.spec.get("modelId"),
+            "error": self.error,
+            "tokens": self.tokens if done else None,
+            "turns": self.turns if done else None,
+            "toolCallCount": self.tool_call_count,
+            "metadata": dict(self.metadata),
+            "createdAt": timestamp(self.created),
+            "completedAt": timestamp(self.completed) if self.completed else None,
+        }
 
 
 def _last_user_text(spec: Mapping[str, Any]) -> str:
