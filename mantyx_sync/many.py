@@ -8,7 +8,6 @@ import contextvars
 import queue
 import threading
 import time
-import weakref
 from collections.abc import Sized
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Generator, Generic, Iterable, Iterator, Mapping, TypeVar
@@ -17,6 +16,7 @@ from .checks import callbacks, shown, whole_number
 from .errors import MantyxConfigError, MantyxError
 from .output import OutputType
 from .results import RunResult
+from .roster import Roster
 from .run import Run
 from .run_events import deadline_after
 from .spec import RunSpec, check_names
@@ -76,7 +76,7 @@ class _Crew(Generic[ItemT, ResultT]):
         self._under_way += 1
         if len(self._threads) >= min(self._max_workers, self._under_way):
             return
-        _crews[id(self)] = self
+        _crews.add(self)
         context = contextvars.copy_context()
         # Owned by this crew, whose `stop` ends it with a `None` and joins it. A daemon, so that a request which hangs
         # does not keep the interpreter alive.
@@ -98,15 +98,20 @@ class _Crew(Generic[ItemT, ResultT]):
         """End the threads: what has not begun does not begin, what is under way is aborted. Waits for less than 1 s."""
         if self._is_stopped:  # at the end of the process, before the loop came to it
             return
-        self._is_over = self._is_stopped = True
-        for _ in self._threads:
-            self._todo.put(None)
-        if self._under_way:
-            self._abort_all()
+        self._is_stopped = True
+        self.dismiss()
         until = time.monotonic() + _STOP_S
         for thread in self._threads:
             with contextlib.suppress(RuntimeError):  # its start was interrupted; it may be about to begin
                 thread.join(max(0.0, until - time.monotonic()))
+
+    def dismiss(self) -> None:
+        """Tell the threads to end, and wait for none; doing so again does no harm."""
+        self._is_over = True
+        for _ in self._threads:
+            self._todo.put(None)
+        if self._under_way:
+            self._abort_all()
 
     def _work(self) -> None:
         while True:
@@ -125,14 +130,13 @@ class _Crew(Generic[ItemT, ResultT]):
             del task, item, outcome
 
 
-# A dictionary, since unlike a WeakSet it can be listed while other threads add to it.
-_crews: weakref.WeakValueDictionary[int, _Crew[Any, Any]] = weakref.WeakValueDictionary()
+_crews: Roster[_Crew[Any, Any]] = Roster()
 
 
 @atexit.register
 def _stop_crews() -> None:
     """End loops that were left standing, while threads can still run and requests be made."""
-    for crew in [crew for crew in (reference() for reference in _crews.valuerefs()) if crew is not None]:
+    for crew in _crews.items():
         crew.stop()
 
 
@@ -282,4 +286,7 @@ def _loop(
                 yield waiting.pop(turn - 1)
     finally:
         outcome = None  # an error that is raised from here would hold itself in a cycle
-        crew.stop()
+        try:
+            crew.stop()
+        finally:  # Ctrl-C may have come before or while it was stopped, here or in the loop
+            crew.dismiss()

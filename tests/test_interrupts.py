@@ -10,10 +10,11 @@ import pytest
 import requests
 
 import mantyx_sync.api
+import mantyx_sync.many
 from mantyx_sync import MantyxClient, MantyxTimeoutError
 from mantyx_sync.tools.executor import ToolExecutor
 from mantyx_sync.workspace import Workspace
-from tests.scripted_runs import SPEC, RunServer, delta, quick_client, stream
+from tests.scripted_runs import SPEC, RunServer, delta, quick_client, result, stream
 from tests.wire import Peer, Request, head
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -171,3 +172,20 @@ def test_giving_a_run_up_takes_less_than_a_second_over_such_a_line() -> None:
         run.abort()
         assert time.monotonic() - started < 1.0
         assert server.count("cancel") == 1
+
+
+@pytest.mark.parametrize("when", ["before", "while"])
+def test_ctrl_c_when_map_has_finished_leaves_no_thread(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted_stop(crew: Any) -> None:
+        crew._is_stopped = when == "while"
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with RunServer(stream(result(1))) as server, quick_client(server) as client:
+        monkeypatch.setattr(mantyx_sync.many._Crew, "stop", interrupted_stop)
+        with pytest.raises(KeyboardInterrupt):
+            list(client.map(["a", "b", "c"], system_prompt="Help.", max_workers=3))
+        for thread in threading.enumerate():
+            if thread.name.startswith("mantyx-map"):
+                thread.join(5)
+                assert not thread.is_alive()
