@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 import warnings
-import weakref
 from dataclasses import dataclass, field, replace
 from typing import Callable
 
@@ -35,6 +34,7 @@ from .errors import (
 from .events import NO_SEQ, TERMINAL_TYPES, Envelope, LocalToolCall, LocalToolResultIn, RunEvent, decode
 from .output import OutputType
 from .results import RunResult, RunSnapshot, conclude, conclude_snapshot
+from .roster import Roster
 from .tools.calls import RunToolCalls
 from .tools.deadlines import Deadlines
 from .tools.executor import ToolExecutor
@@ -132,7 +132,7 @@ class RunReader:
         Raises:
             MantyxError: There can be no more threads, or the interpreter is ending.
         """
-        _readers[id(self)] = self
+        _readers.add(self)
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -240,7 +240,7 @@ class RunReader:
             self.done.set()
             self.backlog.end()
             self.calls.close()
-            _readers.pop(id(self), None)
+            _readers.discard(self)
 
     def _follow(self) -> RunResult | None:
         try:
@@ -362,14 +362,13 @@ def tool_call_of(event: RunEvent) -> LocalToolCall | None:
     return LocalToolCall(event.seq, event.type, event.data, event.raw, tool_use_id, shown, kind="malformed")
 
 
-# A dictionary, since unlike a WeakSet it can be listed while other threads add to it.
-_readers: weakref.WeakValueDictionary[int, RunReader] = weakref.WeakValueDictionary()
+_readers: Roster[RunReader] = Roster()
 
 
 @atexit.register
 def _close_readers() -> None:
     """Stop the threads before the interpreter takes their world away: one that logs then would abort the process."""
-    readers = [reader for reader in (reference() for reference in _readers.valuerefs()) if reader is not None]
+    readers = _readers.items()
     for reader in readers:
         reader.close(join=0)
     until = time.monotonic() + JOIN_S

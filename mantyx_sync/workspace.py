@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import weakref
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
 
 from .api import WorkspaceAPI
@@ -18,6 +17,7 @@ from .output import OutputType
 from .reader import FollowSettings, RunReader, warn_if_threads_are_off
 from .recovery import ambiguous, find_run, may_exist, tag_run
 from .results import RunResult
+from .roster import Roster
 from .run import Run
 from .run_events import ABORT_TIMEOUT_S, deadline_after
 from .settings import ClientSettings, Credentials
@@ -69,8 +69,7 @@ class Workspace:
         self._slug = credentials.workspace_slug
         self.executor = ToolExecutor(max_tool_workers)
         self.deadlines = Deadlines()
-        # A dictionary, since unlike a WeakSet it can be listed while other threads add to it.
-        self._readers: weakref.WeakValueDictionary[int, RunReader] = weakref.WeakValueDictionary()
+        self._readers: Roster[RunReader] = Roster()
 
     def changed(self, options: Mapping[str, Any]) -> Workspace:
         """Return a workspace with other settings that shares everything else with this one."""
@@ -92,19 +91,15 @@ class Workspace:
 
     def close(self) -> None:
         """Let go of every run that is followed, of idle threads and of connections."""
-        for reader in self.readers():
+        for reader in self._readers.items():
             reader.close()
         self.executor.close()
         self.api.transport.close()
 
-    def readers(self) -> list[RunReader]:
-        """Return the readers of the runs that are followed."""
-        return [reader for reader in (reference() for reference in self._readers.valuerefs()) if reader is not None]
-
     def cancel_run(self, run_id: str) -> None:
         """Ask the server to cancel a run; its handlers in this process hear of it. One request; blocks."""
         self.api.cancel_run(run_id)
-        for reader in self.readers():
+        for reader in self._readers.items():
             if reader.run_id == run_id:
                 reader.calls.cancel()
 
@@ -222,7 +217,7 @@ class Workspace:
             request_id=request,
             rate_limit=limits,
         )
-        self._readers[id(reader)] = reader
+        self._readers.add(reader)
         run = Run(
             self.api,
             reader,
