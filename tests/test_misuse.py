@@ -13,7 +13,7 @@ from mantyx_sync import MantyxClient, MantyxConfigError, MantyxNetworkError, Man
 from mantyx_sync.settings import ClientSettings
 from mantyx_sync.transport.url import BaseURL, segment
 from tests.scripted_runs import SPEC, RunServer, delta, quick_client, refusal, reply, result, stream
-from tests.wire import Peer, Request
+from tests.wire import Peer, Request, unused_port
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -227,3 +227,32 @@ def test_a_request_of_ones_own_that_cannot_be_is_refused(
         client.request(**{"method": "GET", "path": "/x", **arguments})
     assert str(caught.value).startswith(message)
     assert not any(server.requests.values())
+
+
+# Addresses that lead nowhere
+
+
+def test_a_server_that_is_away_is_named() -> None:
+    port = unused_port()
+    client = MantyxClient(**{**CREDENTIALS, "base_url": f"http://127.0.0.1:{port}"}, max_retries=0)
+    with pytest.raises(MantyxNetworkError, match=f"no connection to http://127.0.0.1:{port} could be opened "):
+        client.list_models()
+
+
+@pytest.mark.parametrize("proxy", ["http://user:secret@127.0.0.1:{port}", "http://127.0.0.1:{port}/"])
+def test_a_proxy_that_is_away_is_named_without_its_password(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    port = unused_port()
+    monkeypatch.setenv("http_proxy", proxy.format(port=port))
+    monkeypatch.setenv("no_proxy", "")
+    client = MantyxClient(**CREDENTIALS, max_retries=0)
+    with pytest.raises(MantyxNetworkError, match=f" through the proxy 127.0.0.1:{port} could be") as caught:
+        client.list_models()
+    assert "secret" not in str(caught.value)
+
+
+def test_a_proxy_that_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:99999")
+    monkeypatch.setenv("no_proxy", "")
+    client = MantyxClient(**CREDENTIALS)
+    with pytest.raises(MantyxNetworkError, match=r"cannot be sent to .+ through the proxy 127\.0\.0\.1:99999"):
+        client.list_models()

@@ -302,7 +302,7 @@ class HttpTransport:
         except HookRaised as raised:
             theirs = raised.error
         except LIBRARY_ERRORS as error:
-            raise _failed(error, request.method or "", path) from None
+            raise _failed(error, request.method or "", path, f" to {self.base.site}{route.via}") from None
         raise theirs
 
     def _prepare(
@@ -445,7 +445,7 @@ def _site(url: str) -> str:
     return shown[:200]
 
 
-def _failed(error: Exception, method: str, path: str) -> _Failed:
+def _failed(error: Exception, method: str, path: str, to: str = "") -> _Failed:
     """Put a library error in our words. Its text may hold the whole URL, so only its kind is told."""
     chain = _chain(error)
     for link in chain:  # the frames of the libraries hold the request with its credential, as wire bytes too
@@ -454,12 +454,12 @@ def _failed(error: Exception, method: str, path: str) -> _Failed:
     if failure is Failure.TIMED_OUT:
         return _Failed(failure, MantyxTimeoutError(f"{call}: the server did not answer in time", cause=error))
     if failure is Failure.UNSENT:
-        text = f"{call}: no connection could be opened ({name}); the request was not sent"
+        text = f"{call}: no connection{to} could be opened ({name}); the request was not sent"
         return _Failed(failure, MantyxNetworkError(text, cause=error, sent=False))
     if failure is Failure.REFUSED:
         # The text of such an error may quote a header; its name has to do.
         cause = None if isinstance(error, ValueError) else error
-        text = f"{call}: the request cannot be sent ({name})"
+        text = f"{call}: the request cannot be sent{to} ({name})"
         return _Failed(failure, MantyxNetworkError(text, cause=cause, sent=False))
     text = f"{call}: the connection broke before the answer was complete ({name})"
     return _Failed(failure, MantyxNetworkError(text, cause=error))

@@ -84,6 +84,11 @@ class Received:
             self.raw.release_conn()
 
 
+def _host(proxy: str) -> str:
+    """Return host and port of a proxy's URL, which may hold a password."""
+    return proxy.rpartition("@")[2].rpartition("://")[2].partition("/")[0]
+
+
 class Route:
     """The way to one origin. Its settings are merged once, since merging costs more than sending."""
 
@@ -104,7 +109,10 @@ class Route:
         self._settings = settings
         self._response_hooks = response_hooks
         self._pool: Any = None
-        if type(adapter) is Adapter and not response_hooks and not select_proxy(url, settings["proxies"]):
+        proxy = select_proxy(url, settings["proxies"])
+        self.via = f" through the proxy {_host(proxy)}" if proxy else ""
+        """Words for messages: nobody suspects a proxy that the environment names."""
+        if type(adapter) is Adapter and not response_hooks and not proxy:
             self._pool = adapter.pool_for(url, settings["verify"], settings["cert"])
 
     def close(self) -> None:
