@@ -27,11 +27,13 @@ __all__ = [
     "seconds",
     "sequence",
     "shown",
+    "string",
     "text",
     "whole_number",
 ]
 
-_NEAR_MISS = 0.85
+NEAR_MISS = 0.85
+"""How much an unknown key has to look like a known one to be taken for a slip of the pen."""
 
 
 def refusal(where: str, got: str, must: str) -> MantyxConfigError:
@@ -66,6 +68,13 @@ def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known name that `name` looks most like, if any looks like it."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return found[0] if found else None
+
+
+def string(value: object, where: str) -> str:
+    """Return `value` if it is a string."""
+    if not isinstance(value, str):
+        raise refusal(where, shown(value), "be a string")
+    return value
 
 
 def text(value: object, where: str) -> str:
@@ -176,7 +185,7 @@ def options(value: object, cls: type, where: str, or_else: str = "") -> dict[str
         if wire in result:
             raise MantyxConfigError(f"{where}.{key}: given twice, as {key!r} and in its other spelling")
         if wire not in wires:
-            near = closest(key, [*known, *wires], _NEAR_MISS)
+            near = closest(key, [*known, *wires], NEAR_MISS)
             if near is not None:
                 raise MantyxConfigError(f"{where}: unknown key {key!r}; did you mean {near!r}?")
             result[key] = json_copy(item, f"{where}.{key}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
-from mantyx_sync.checks import closest, json_copy, options, refusal, sequence, shown
+from mantyx_sync.checks import NEAR_MISS, closest, json_copy, options, refusal, sequence, shown, string, text
 from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.guards import reasoning_level_to_wire
 from mantyx_sync.spec import OMITTED, RunSpec, build_spec
@@ -14,7 +14,6 @@ from mantyx_sync.wire import python_name, wire_name
 
 __all__ = ["AgentEvalOverrides", "EvalRunArgs", "EvalRunSpec", "InlineEvalCaseSpec", "InlineEvalDatasetSpec"]
 
-_NEAR_MISS = 0.85
 _TURN = ("prompt", "messages", "attachments")
 
 
@@ -96,8 +95,8 @@ class EvalRunSpec:
                 raise MantyxConfigError(f"{one} and {other}: got {got}, must be one of the two")
         for name in ("dataset_id", "agent_id", "model_id"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, str) or not value):
-                raise refusal(name, shown(value), "be a non-empty string")
+            if value is not None:
+                text(value, name)
         tools: Tuple[Any, ...] = () if self.tools is None else read_tools(self.tools)
         if self.agent is not None:
             self._set("agent", _agent(self.agent, tools))
@@ -189,7 +188,7 @@ def _spec_fields(value: Mapping[Any, Any]) -> Dict[str, Any]:
         if name in known.values():
             found[name] = item
             continue
-        near = closest(python_name(key), known.values(), _NEAR_MISS)
+        near = closest(python_name(key), known.values(), NEAR_MISS)
         if near is not None:
             raise MantyxConfigError(f"agent: unknown key {key!r}; did you mean {near!r}?")
         extra[key] = item
@@ -243,8 +242,8 @@ def _overrides(value: object) -> Dict[str, Any]:
 
 
 def _check_text(found: Mapping[str, Any], name: str, where: str) -> None:
-    if name in found and not isinstance(found[name], str):
-        raise refusal(f"{where}.{python_name(name)}", shown(found[name]), "be a string")
+    if name in found:
+        string(found[name], f"{where}.{python_name(name)}")
 
 
 def _check_mapping(found: Mapping[str, Any], name: str, where: str) -> None:
@@ -253,8 +252,4 @@ def _check_mapping(found: Mapping[str, Any], name: str, where: str) -> None:
 
 
 def _texts(value: object, where: str) -> List[str]:
-    texts = sequence(value, where, "strings")
-    for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise refusal(f"{where}[{i}]", shown(text), "be a string")
-    return list(texts)
+    return [string(item, f"{where}[{i}]") for i, item in enumerate(sequence(value, where, "strings"))]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Mapping, Sequence, Type, TypeVar, Union
 
 from mantyx_sync import limits
-from mantyx_sync.checks import integer, json_bytes, json_copy, options, refusal, sequence, shown
+from mantyx_sync.checks import integer, json_bytes, json_copy, options, refusal, sequence, shown, string
 from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.wire import wire_name
 
@@ -194,7 +194,7 @@ def supervisor_to_wire(value: object, where: str = "supervisor") -> Any:
     if "interval" in found:
         integer(found["interval"], f"{where}.interval", 1, limits.MAX_SUPERVISOR_INTERVAL)
     if "modelId" in found:
-        _string(found["modelId"], f"{where}.model_id")
+        string(found["modelId"], f"{where}.model_id")
     trigger = found.get("reasoningTrigger")
     if trigger is not None and trigger is not False:
         here = f"{where}.reasoning_trigger"
@@ -217,13 +217,13 @@ def plan_to_wire(value: object, where: str = "plan") -> Any:
     if "mode" in found:
         _one_of(found["mode"], f"{where}.mode", _PLAN_MODES)
     if "brief" in found:
-        _string(found["brief"], f"{where}.brief")
+        string(found["brief"], f"{where}.brief")
     if "planOnly" in found and not isinstance(found["planOnly"], bool):
         raise refusal(f"{where}.plan_only", shown(found["planOnly"]), "be a bool")
     if "steps" in found:
         found["steps"] = sequence(found["steps"], f"{where}.steps", "strings")
         for i, step in enumerate(found["steps"]):
-            _string(step, f"{where}.steps[{i}]")
+            string(step, f"{where}.steps[{i}]")
     return json_copy(found, where)
 
 
@@ -233,7 +233,7 @@ def budgets_to_wire(value: object, where: str = "budgets") -> dict[str, Any]:
     if "maxToolTurns" in found:
         integer(found["maxToolTurns"], f"{where}.max_tool_turns", 0, limits.MAX_TOOL_TURNS)
     if "maxToolTurnsExceeded" in found:
-        _string(found["maxToolTurnsExceeded"], f"{where}.max_tool_turns_exceeded")
+        string(found["maxToolTurnsExceeded"], f"{where}.max_tool_turns_exceeded")
     copy: dict[str, Any] = json_copy(found, where)
     return copy
 
@@ -276,11 +276,6 @@ def reasoning_level_to_wire(value: object, where: str = "reasoning_level") -> st
         return int(value)
     words = ", ".join(limits.REASONING_WORDS)
     raise refusal(where, shown(value), f"be one of {words}, or an integer from 0 to {high}")
-
-
-def _string(value: object, where: str) -> None:
-    if not isinstance(value, str):
-        raise refusal(where, shown(value), "be a string")
 
 
 def _one_of(value: object, where: str, allowed: tuple[str, ...]) -> str:

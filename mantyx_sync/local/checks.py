@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from mantyx_sync import limits
 from mantyx_sync.local.store import ToolAnswer, encode_json
@@ -42,24 +42,9 @@ def check_spec(spec: Mapping[str, Any], *, needs_input: bool = True, needs_ident
     has_system = _check_messages(messages) if messages is not None else False
     if needs_identity and not (spec.get("agentId") or spec.get("systemPrompt") or has_system):
         raise InvalidRequest("a spec needs agentId, systemPrompt or a non-empty system message")
-    if "tools" in spec:
-        _check_tools(spec["tools"])
-    if "reasoningLevel" in spec:
-        _check_reasoning(spec["reasoningLevel"])
-    if "budgets" in spec:
-        _check_budgets(spec["budgets"])
-    if "outputSchema" in spec:
-        _check_output_schema(spec["outputSchema"])
-    if "loopDetection" in spec:
-        _check_loop_detection(spec["loopDetection"])
-    if "toolBudgets" in spec:
-        _check_tool_budgets(spec["toolBudgets"])
-    if "supervisor" in spec:
-        _check_supervisor(spec["supervisor"])
-    if "plan" in spec:
-        _check_plan(spec["plan"])
-    if "metadata" in spec:
-        _check_metadata(spec["metadata"])
+    for name, check in _CHECKS.items():
+        if name in spec:
+            check(spec[name])
 
 
 # -------------------------------------------------------------------- small tools
@@ -343,6 +328,19 @@ def _check_metadata(value: Any) -> None:
     size = len(encode_json(metadata))
     if size > limits.MAX_METADATA_BYTES:
         raise InvalidRequest(f"metadata has {size} bytes, the limit is {limits.MAX_METADATA_BYTES}")
+
+
+_CHECKS: Mapping[str, Callable[[Any], None]] = {
+    "tools": _check_tools,
+    "reasoningLevel": _check_reasoning,
+    "budgets": _check_budgets,
+    "outputSchema": _check_output_schema,
+    "loopDetection": _check_loop_detection,
+    "toolBudgets": _check_tool_budgets,
+    "supervisor": _check_supervisor,
+    "plan": _check_plan,
+    "metadata": _check_metadata,
+}
 
 
 # ------------------------------------------------------------------- other bodies
