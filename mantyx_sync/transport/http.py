@@ -157,8 +157,9 @@ class HttpTransport:
         data = body if body is None or isinstance(body, bytes) else encode_json(body)
         for attempt in range(self.retry.max_retries + 1):
             limit = self._limit(timeout, deadline, path)
+            cut_off = _CutOff(deadline)
             try:
-                with _CutOff(deadline) as cut_off, announce_to(cut_off.release):
+                with cut_off, announce_to(cut_off.release):
                     answer = self._exchange(method, path, query, data, content_type, limit, cut_off.release)
                 if cut_off.release.called and not answer.has_known_end:
                     raise _too_late(method, path, TimeoutError())
