@@ -363,6 +363,9 @@ class MantyxClient(SessionCalls, EvalCalls):
         Args:
             limit: Runs a page, 1 to 200.
             cursor: Where to go on, from an earlier page's `next_cursor`.
+            status: Only runs that are `queued`, `running`, `succeeded`, `failed` or `cancelled`.
+            model_id: Only runs with this model.
+            agent_id: Only runs of this agent.
             metadata: Only runs whose metadata has all of these.
             include_total: Have the server count all matching runs.
 
@@ -399,7 +402,9 @@ class MantyxClient(SessionCalls, EvalCalls):
         """Judge a run (http §3). One request; the last verdict counts.
 
         Args:
-            explanation: At most 8,000 characters.
+            run_id: The run.
+            verdict: `UP` or `DOWN`.
+            explanation: Why; at most 8,000 characters.
             content_snapshot: The text that was judged.
 
         Raises:
@@ -435,12 +440,16 @@ class MantyxClient(SessionCalls, EvalCalls):
         params: Mapping[str, Any] | None = None,
         timeout: float | tuple[float, float] | None = None,
     ) -> Any:
-        """Send a request to a route that has no method here, and return its decoded JSON.
+        """Send a request to a route that has no method here, and return its decoded JSON. Blocks.
+
+        Methods other than `GET` and `HEAD` are sent again only where they surely were not carried out.
 
         Args:
+            method: `GET`, `POST` and so on.
             path: Below the workspace (`"/agent-runs"`), or below the base URL if it starts with `/api/`.
             json: The body.
             params: The query; `None` values are left out, lists are repeated.
+            timeout: Seconds for one exchange, or (connect, read). `None` takes the client's.
 
         Raises:
             MantyxConfigError: An argument is not allowed, or `json` has no JSON form.

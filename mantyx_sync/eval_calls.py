@@ -78,6 +78,13 @@ class EvalCalls:
     ) -> EvalRunList:
         """List evals, newest first; looping over the page fetches the next ones. One request.
 
+        Args:
+            dataset_id: Only evals over this data set.
+            agent_id: Only evals of this agent.
+            status: Only evals that are `queued`, `running`, `succeeded`, `failed` or `cancelled`.
+            limit: Evals a page.
+            offset: How many evals to pass by.
+
         Raises:
             MantyxConfigError: `limit` or `offset` is not allowed.
         """
