@@ -13,7 +13,7 @@ from .errors import MantyxError, MantyxTimeoutError, RateLimit
 from .events import AssistantDelta, RunEvent
 from .reader import RunReader
 from .results import RunResult, RunSnapshot
-from .run_events import RunEvents, abort, deadline_after, timed_out
+from .run_events import RunEvents, abort, deadline_after, outcome_again, timed_out
 from .tools.deadlines import Deadlines
 
 __all__ = ["Run"]
@@ -171,7 +171,7 @@ class Run:
         if isinstance(outcome, RunResult):
             return outcome
         assert outcome is not None, "a run that is done has an outcome"
-        raise outcome
+        raise outcome_again(outcome)
 
     def snapshot(self) -> RunSnapshot:
         """Return what the server knows of the run now (http §3). One request; blocks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import threading
 import time
@@ -18,7 +19,7 @@ from .reader import RunReader, decode_or_keep
 from .tools.deadlines import Deadlines
 from .transport.stream import StreamLost
 
-__all__ = ["RunEvents", "abort", "deadline_after", "timed_out"]
+__all__ = ["RunEvents", "abort", "outcome_again", "deadline_after", "timed_out"]
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,19 @@ def abort(api: WorkspaceAPI, reader: RunReader) -> None:
         log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, why)
     finally:  # also when Ctrl-C is pressed again meanwhile
         reader.close(join=0.2)
+
+
+def outcome_again(error: BaseException) -> BaseException:
+    """Return an error to raise in place of a run's own, which is kept.
+
+    Raising an error ties it to the frames of whoever calls, and so to the run, and so to the client: kept by what
+    stands by to free a run that is dropped, none of them would ever be dropped.
+    """
+    if not isinstance(error, MantyxError):  # something of ours is broken: its traceback is what counts
+        return error
+    again = copy.copy(error)
+    again.__cause__, again.__suppress_context__ = error.__cause__, True
+    return again
 
 
 def timed_out(api: WorkspaceAPI, reader: RunReader) -> MantyxTimeoutError:
@@ -97,7 +111,7 @@ class RunEvents:
         if isinstance(outcome, BaseException) and not isinstance(outcome, (MantyxRunError, MantyxParseError)):
             if self._reader.is_closed:
                 return
-            raise outcome
+            raise outcome_again(outcome)
 
     def _read_batches(self) -> Iterator[list[Envelope]]:
         reader, deadline = self._reader, self._deadline

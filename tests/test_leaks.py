@@ -175,6 +175,15 @@ def make_use_and_drop_a_client(client: MantyxClient) -> None:
     run_to_its_end(MantyxClient(base_url=client.base_url, api_key="mantyx_local", workspace_slug="local"))
 
 
+def make_fail_and_drop_a_client(client: MantyxClient) -> None:
+    # The error holds the frames of who called; what stands by to free the run must not hold the error.
+    other = MantyxClient(base_url=client.base_url, api_key="mantyx_local", workspace_slug="local")
+    with pytest.raises(MantyxRunError):
+        other.run_agent(system_prompt="x", prompt="fail", tools=[act])
+    with pytest.raises(MantyxRunError):
+        stream(other, "fail").result()
+
+
 def make_and_drop_a_client(client: MantyxClient) -> None:
     MantyxClient(base_url=client.base_url, api_key="mantyx_local", workspace_slug="local")
 
@@ -205,6 +214,7 @@ USES: dict[Callable[[MantyxClient], None], int] = {
     cancel_and_wait: 40,
     attach_and_leave: 40,
     make_use_and_close_a_client: 40,
+    make_fail_and_drop_a_client: 40,
     derive_use_and_drop: 40,
 }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import queue
-import sys
 import threading
 import time
 from typing import Generic, TypeVar
@@ -18,8 +17,13 @@ __all__ = ["Bell", "Inbox", "Signal"]
 
 ItemT = TypeVar("ItemT")
 
-# On Windows a wait on a lock cannot be interrupted, so Ctrl-C is noticed between slices.
-_SLICE_S = 0.25 if sys.platform == "win32" else threading.TIMEOUT_MAX
+# Ctrl-C is noticed between slices: a wait on a lock is not interrupted on Windows, nor where the system hands the
+# signal to another thread.
+_SLICE_S = 0.25
+
+
+def _may_be_interrupted() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
 
 
 class Bell:
@@ -85,14 +89,16 @@ class Inbox(Generic[ItemT]):
         Raises:
             TimeoutError: There was none until `deadline` (monotonic clock).
         """
-        if deadline is None and sys.platform != "win32":
+        if deadline is None and not _may_be_interrupted():
             return self._queue.get()
         self._is_bell_wanted = True
         try:
             while True:
                 # Looked at after asking for the bell: an item that comes now rings it.
-                with contextlib.suppress(queue.Empty):
+                try:
                     return self._queue.get_nowait()
+                except queue.Empty:
+                    pass
                 left = _SLICE_S if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError
