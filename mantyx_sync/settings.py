@@ -136,7 +136,9 @@ def read_credentials(
             "api_key: missing; pass api_key= or access_token=, or set MANTYX_API_KEY or MANTYX_ACCESS_TOKEN"
         )
     if not isinstance(token, str) or not re.fullmatch(r"[\x21-\x7e]+", token.strip()):
-        raise MantyxConfigError("api_key: holds characters that an HTTP header cannot carry")
+        raise MantyxConfigError(
+            f"{names[0] if names else 'api_key'}: holds characters that an HTTP header cannot carry"
+        )
     return Credentials(Secret(token.strip()), slug, base_url)
 
 

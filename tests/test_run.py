@@ -701,6 +701,7 @@ GOOD: dict[str, Any] = {"api_key": "k", "workspace_slug": "w", "base_url": "http
         ({"api_key": "two words"}, "api_key"),
         ({"api_key": "kéy"}, "api_key"),
         ({"api_key": "k\r\nX-Evil: 1"}, "api_key"),
+        ({"api_key": None, "access_token": "two words"}, "access_token: holds"),
         ({"workspace_slug": None}, "workspace_slug"),
         ({"workspace_slug": " "}, "workspace_slug"),
         ({"base_url": "127.0.0.1:1"}, "base_url"),
