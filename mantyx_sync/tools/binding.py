@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import abc
 import copy
 import functools
 import inspect
@@ -40,7 +41,7 @@ _Call = Tuple[Tuple[Any, ...], Dict[str, Any]]
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-class Binding:
+class Binding(abc.ABC):
     """Checks arguments and lays them out for a call.
 
     Attributes:
@@ -51,6 +52,7 @@ class Binding:
     schema: Optional[Dict[str, Any]] = None
     source: Any = None
 
+    @abc.abstractmethod
     def bind(self, arguments: Mapping[str, Any], context: Optional[ToolContext], tool_name: str) -> _Call:
         """Return positional and keyword arguments for the handler.
 
@@ -59,7 +61,6 @@ class Binding:
         Raises:
             ToolInputError: The arguments do not fit.
         """
-        raise NotImplementedError
 
 
 class SchemaBinding(Binding):
