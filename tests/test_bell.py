@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -71,3 +72,28 @@ def test_a_bell_that_rang_twice_ends_one_wait() -> None:
     bell.ring()
     assert bell.wait(0)
     assert not bell.wait(0)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals cannot be sent to a thread here")
+def test_ctrl_c_ends_the_main_thread_s_wait_although_another_thread_gets_the_signal() -> None:
+    inbox: Inbox[str] = Inbox()
+    ended = threading.Event()
+
+    def press() -> None:
+        until = time.monotonic() + 1.0
+        while not inbox._is_bell_wanted and time.monotonic() < until:
+            ended.wait(0.01)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        if not ended.wait(5):
+            inbox.put("nobody noticed")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = threading.Thread(target=press)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            inbox.get()
+    finally:
+        ended.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)
