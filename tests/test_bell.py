@@ -85,8 +85,10 @@ def test_ctrl_c_ends_the_main_thread_s_wait_although_another_thread_gets_the_sig
             ended.wait(0.01)
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         if not ended.wait(5):
-            inbox.put("nobody noticed")
+            late.append(True)
+            inbox.put("so that the wait ends, and the signal is seen at last")
 
+    late: list[bool] = []
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     thread = threading.Thread(target=press)
     try:
@@ -97,3 +99,4 @@ def test_ctrl_c_ends_the_main_thread_s_wait_although_another_thread_gets_the_sig
         ended.set()
         thread.join()
         signal.signal(signal.SIGINT, before)
+    assert not late
