@@ -18,8 +18,9 @@ from .errors import (
 from .limits import LOCAL_TOOL_TIMEOUT_S
 from .results import RunSnapshot
 from .tools.calls import Delivery, ToolResultBody
+from .transport.answers import Answer
 from .transport.body import Body, Release
-from .transport.http import Answer, HttpTransport, Timeout
+from .transport.http import HttpTransport, Timeout
 from .transport.retry import Backoff, Repeat
 from .transport.url import Query, segment
 

@@ -33,7 +33,7 @@ from .transport.secret import Secret, SecretBytes
 if TYPE_CHECKING:
     import requests
 
-    from .transport.http import Answer
+    from .transport.answers import Answer
 
 __all__ = [
     "DEFAULT_OAUTH_BASE_URL",

@@ -25,8 +25,9 @@ from .spec import OMITTED, RunSpec
 from .tools.deadlines import Deadlines
 from .tools.executor import ToolExecutor
 from .tools.registry import Registry
+from .transport.answers import Answer
 from .transport.auth import BearerAuth, TokenAuth
-from .transport.http import Answer, HttpTransport
+from .transport.http import HttpTransport
 from .transport.retry import RetryPolicy
 from .transport.url import BaseURL
 

@@ -38,7 +38,8 @@ from mantyx_sync.errors import (
 )
 from mantyx_sync.transport.auth import BearerAuth
 from mantyx_sync.transport.body import Release
-from mantyx_sync.transport.http import Answer, HttpTransport, encode_json
+from mantyx_sync.transport.answers import Answer
+from mantyx_sync.transport.http import HttpTransport, encode_json
 from mantyx_sync.transport.retry import Repeat
 
 from .wire import (

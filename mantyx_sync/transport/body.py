@@ -94,6 +94,7 @@ class Body:
         release.watch_socket(sock)
         self._idle_timeout = sock.gettimeout() if sock is not None else None
         self._read, encoded = _source(received.raw)
+        self._is_at_end = False
         encoding = received.headers.get("Content-Encoding", "").strip().lower() if encoded else ""
         self._inflate: _Inflate | None = None
         if encoding in ("gzip", "x-gzip", "deflate"):
@@ -120,6 +121,8 @@ class Body:
                 raise BodyBroken(why) from error
             if self._release.called:
                 raise BodyBroken("the stream was released")
+            if not data:
+                self._is_at_end = True
             if self._inflate is None or not data:
                 return data
             data = self._inflate(data)
@@ -127,9 +130,14 @@ class Body:
                 return data
 
     def close(self) -> None:
-        """Close the connection. Call it from the reading thread; others call the `Release`."""
+        """Let go of the connection. Call it from the reading thread; others call the `Release`.
+
+        After the end of the body it serves the next request, otherwise it is closed.
+        """
         self._release.forget()
         with contextlib.suppress(Exception):  # closing a broken connection has nothing to tell
+            if self._is_at_end and not self._release.called and _hand_back(self._received.raw):
+                return
             self._received.close()
 
 
@@ -166,6 +174,16 @@ def _window_bits(head: bytes) -> int:
         return 16 + zlib.MAX_WBITS
     has_zlib_header = head[0] & 0x0F == 8 and (head[0] * 256 + head[1]) % 31 == 0
     return zlib.MAX_WBITS if has_zlib_header else -zlib.MAX_WBITS
+
+
+def _hand_back(raw: Any) -> bool:
+    """Give a connection whose body was read to its end, past urllib3, back to its pool; tell if that was possible."""
+    answer: Any = getattr(raw, "_fp", None)
+    if getattr(answer, "will_close", True) or not (hasattr(answer, "_close_conn") and hasattr(raw, "release_conn")):
+        return False
+    answer._close_conn()  # what http.client itself does at the end of a body: it lets go of the file, not the socket
+    raw.release_conn()
+    return True
 
 
 def socket_of(raw: Any) -> Any:

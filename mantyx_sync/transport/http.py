@@ -10,30 +10,21 @@ import contextlib
 import json
 import logging
 import random
-import socket
-import ssl
 import threading
 import time
-from typing import Any, Callable, Mapping, NamedTuple, Tuple, Union
-from urllib.parse import urlsplit
+from typing import Callable, Mapping, Tuple, Union
 
 import requests
 from requests.auth import AuthBase
 from requests.hooks import default_hooks
 from requests.structures import CaseInsensitiveDict
-from urllib3.exceptions import (
-    ClosedPoolError,
-    ConnectTimeoutError,
-    EmptyPoolError,
-    NewConnectionError,
-    ProxyError,
-    ReadTimeoutError,
-    SSLError,
-)
 
-from ..errors import MantyxConfigError, MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
+from ..errors import MantyxConfigError, MantyxError, MantyxProtocolError, MantyxTimeoutError
 from .adapter import announce_to
+from .answers import Answer, Opened
 from .body import Body, BodyBroken, Release, socket_of
+from .cutoff import CutOff
+from .failures import Failed, failed, site, too_late
 from .retry import Failure, Repeat, RetryPolicy, parse_retry_after
 from .route import LIBRARY_ERRORS, HookRaised, Received, Route
 from .sessions import Sessions
@@ -53,39 +44,6 @@ MAX_WAIT_S = 2_000_000.0
 """Longer waits are cut to this: the system counts milliseconds in 31 bits, and more would wrap round to less."""
 
 _MAX_ERROR_BODY_BYTES = 64 * 1024
-
-
-class Answer(NamedTuple):
-    """A complete answer with a status below 300."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    path: str
-
-    def json(self) -> Any:
-        """Decode the body; `None` when it is empty.
-
-        Raises:
-            MantyxProtocolError: The body is not JSON (a proxy's login page, for example).
-        """
-        if not self.body.strip():
-            return None
-        try:
-            return json.loads(self.body)
-        except (ValueError, RecursionError) as error:
-            kind = self.headers.get("Content-Type", "no content type")
-            raise MantyxProtocolError(
-                f"{self.path}: the server answered {self.status} with a body that is not JSON ({kind})"
-            ) from error
-
-    @property
-    def has_known_end(self) -> bool:
-        """True if the answer itself says where its body ends; otherwise that is where the connection was closed."""
-        return "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
-
-    def __repr__(self) -> str:
-        return f"Answer({self.status}, {self.path!r}, {len(self.body)} bytes)"  # the body may be a new token
 
 
 class HttpTransport:
@@ -157,20 +115,20 @@ class HttpTransport:
         data = body if body is None or isinstance(body, bytes) else encode_json(body)
         for attempt in range(self.retry.max_retries + 1):
             limit = self._limit(timeout, deadline, path)
-            cut_off = _CutOff(deadline)
+            cut_off = CutOff(deadline)
             try:
                 with cut_off, announce_to(cut_off.release):
                     answer = self._exchange(method, path, query, data, content_type, limit, cut_off.release)
                 if cut_off.release.called and not answer.has_known_end:
-                    raise _too_late(method, path, TimeoutError())
+                    raise too_late(method, path, TimeoutError())
                 return answer
             except _Refused as refused:
                 delay = self.retry.after_status(refused.status, repeat, attempt, refused.retry_after, random.random())
                 error = refused.error
-            except _Failed as failed:
+            except Failed as failed:
                 failure, error = failed.failure, failed.error
                 if cut_off.release.called and failure is Failure.LOST:
-                    failure, error = Failure.TIMED_OUT, _too_late(method, path, error.__cause__).error
+                    failure, error = Failure.TIMED_OUT, too_late(method, path, error.__cause__).error
                 delay = self.retry.after_failure(failure, repeat, attempt, random.random())
                 if delay is not None and self._sessions.route().retries_itself:
                     delay = None
@@ -202,22 +160,17 @@ class HttpTransport:
             MantyxProtocolError: 200 with another content type or a coding we did not ask for, a redirect, or a
                 `url` of another origin. `status` is on the error.
         """
-        if not self.base.has_origin_of(url):
-            raise MantyxProtocolError(f"the stream is at another origin ({_site(url)}), where no credential is sent")
-        path = url[len(self.base.site) :].partition("?")[0]
+        path = self._path(url)
         wanted = {"Accept": "text/event-stream", "Accept-Encoding": "identity", "Cache-Control": "no-cache"}
         wanted.update(headers)
         try:
-            with announce_to(release):
-                timeout = (min(connect_timeout, MAX_WAIT_S), min(idle_timeout, MAX_WAIT_S))
-                received = self._send("GET", url, path, None, timeout, wanted)
-            release.watch_socket(socket_of(received.raw))
+            received = self._send_releasably("GET", url, path, None, (connect_timeout, idle_timeout), wanted, release)
             self._check("GET", path, received)
             _check_type(path, received)
             body = Body(received, release)
         except _Refused as refused:
             error = refused.error
-        except _Failed as failed:
+        except Failed as failed:
             error = failed.error
         except BodyBroken as broken:
             error = MantyxProtocolError(f"{path}: {broken}")
@@ -226,6 +179,64 @@ class HttpTransport:
             return body
         release.forget()  # the connection may serve others now
         raise error from error.__cause__
+
+    def open(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        data: bytes | None = None,
+        connect_timeout: float,
+        read_timeout: float,
+        release: Release,
+    ) -> Opened:
+        """Send a request once and return its answer, whatever its status, with the body still to be read.
+
+        Blocks until the headers are there; `release` ends that wait as well as reads of the body. Redirects are
+        answers like any other.
+
+        Args:
+            url: Absolute, of the base URL's origin; a query is allowed.
+            read_timeout: Seconds for each wait for bytes.
+
+        Raises:
+            MantyxNetworkError: No answer. `sent` is false when the request surely did not arrive.
+            MantyxTimeoutError: The answer did not begin in time.
+            MantyxProtocolError: `url` is of another origin.
+        """
+        path = self._path(url)
+        try:
+            received = self._send_releasably(method, url, path, data, (connect_timeout, read_timeout), headers, release)
+        except Failed as failure:
+            error = failure.error
+        else:
+            log.debug("%s %s: %d", method, path, received.status)
+            return Opened(method, path, received, release)
+        release.forget()  # the connection may serve others now
+        raise error from error.__cause__
+
+    def _path(self, url: str) -> str:
+        """Return the path of an absolute URL, which has to be of our origin."""
+        if not self.base.has_origin_of(url):
+            raise MantyxProtocolError(f"the address is at another origin ({site(url)}), where no credential is sent")
+        return url[len(self.base.site) :].partition("?")[0]
+
+    def _send_releasably(
+        self,
+        method: str,
+        url: str,
+        path: str,
+        data: bytes | None,
+        timeout: tuple[float, float],
+        headers: Mapping[str, str],
+        release: Release,
+    ) -> Received:
+        with announce_to(release):
+            limit = (min(timeout[0], MAX_WAIT_S), min(timeout[1], MAX_WAIT_S))
+            received = self._send(method, url, path, data, limit, headers)
+        release.watch_socket(socket_of(received.raw))
+        return received
 
     def _limit(self, timeout: Timeout | None, deadline: float | None, path: str) -> tuple[float, float]:
         chosen = self.timeout if timeout is None else timeout
@@ -261,7 +272,7 @@ class HttpTransport:
                 received.check_complete(body)
         except LIBRARY_ERRORS as error:
             received.close()
-            raise _failed(error, method, path) from None
+            raise failed(error, method, path) from None
         log.debug("%s %s: %d in %.0f ms", method, path, received.status, (time.monotonic() - started) * 1e3)
         return Answer(received.status, received.headers, body, path)
 
@@ -279,7 +290,7 @@ class HttpTransport:
         except LIBRARY_ERRORS as error:
             if isinstance(error, MantyxError):
                 raise
-            raise _failed(error, method, path) from None
+            raise failed(error, method, path) from None
         request = self._prepare(method, url, data, headers, route)
         received = self._transmit(route, request, path, timeout)
         if received.status == 401 and self._renew is not None:
@@ -303,7 +314,7 @@ class HttpTransport:
         except HookRaised as raised:
             theirs = raised.error
         except LIBRARY_ERRORS as error:
-            raise _failed(error, request.method or "", path, f" to {self.base.site}{route.via}") from None
+            raise failed(error, request.method or "", path, f" to {self.base.site}{route.via}") from None
         raise theirs
 
     def _prepare(
@@ -332,7 +343,7 @@ class HttpTransport:
         if status < 400:
             target = received.headers.get("Location", "")
             redirect = MantyxProtocolError(
-                f"{method} {path}: the server redirects ({status}) to {_site(target)!r}; redirects are not "
+                f"{method} {path}: the server redirects ({status}) to {site(target)!r}; redirects are not "
                 "followed, so that no credential leaves its origin. Set base_url to the final address."
             )
             redirect.status = status
@@ -347,48 +358,6 @@ class _Refused(Exception):
     def __init__(self, status: int, retry_after: float | None, error: MantyxError) -> None:
         super().__init__(status)
         self.status, self.retry_after, self.error = status, retry_after, error
-
-
-class _Failed(Exception):
-    def __init__(self, failure: Failure, error: MantyxError) -> None:
-        super().__init__(failure)
-        self.failure, self.error = failure, error
-
-
-class _CutOff:
-    """Shuts the connection of an exchange on this thread at its deadline.
-
-    The time-outs of a socket are for each wait: a peer that sends byte after byte never exceeds them.
-    """
-
-    def __init__(self, deadline: float | None) -> None:
-        self.release = Release()
-        self._timer: threading.Timer | None = None
-        if deadline is not None:
-            # Owned by this object: ends by itself at the deadline, and is ended when the exchange is over.
-            self._timer = threading.Timer(max(0.0, deadline - time.monotonic()), self.release)
-            self._timer.name, self._timer.daemon = "mantyx-cut-off", True
-
-    def __enter__(self) -> _CutOff:
-        if self._timer is not None:
-            try:
-                self._timer.start()
-            except RuntimeError:  # there can be no more threads: each wait is bounded all the same
-                pass
-            except BaseException:  # Ctrl-C may end the wait for its start, not the thread
-                self._timer.cancel()
-                raise
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self.release.forget()
-
-
-def _too_late(method: str, path: str, cause: BaseException | None) -> _Failed:
-    error = MantyxTimeoutError(f"{method} {path}: the server's answer was not complete in time", cause=cause)
-    return _Failed(Failure.TIMED_OUT, error)
 
 
 def encode_json(value: object) -> bytes:
@@ -428,80 +397,10 @@ def _check_type(path: str, received: Received) -> None:
             try:
                 received.check_complete(received.read_start(1))
             except LIBRARY_ERRORS as error:
-                raise _failed(error, "GET", path) from None
+                raise failed(error, "GET", path) from None
     received.close()
     refusal = MantyxProtocolError(
         f"{path}: the server answered {status} with content type {kind or 'none'!r}, not with an event stream"
     )
     refusal.status = status
     raise _Refused(status, None, refusal)
-
-
-def _site(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        shown = f"{parts.scheme}://{parts.hostname or ''}" if parts.scheme else parts.path
-    except ValueError:
-        shown = "a broken URL"
-    return shown[:200]
-
-
-def _failed(error: Exception, method: str, path: str, to: str = "") -> _Failed:
-    """Put a library error in our words. Its text may hold the whole URL, so only its kind is told."""
-    chain = _chain(error)
-    for link in chain:  # the frames of the libraries hold the request with its credential, as wire bytes too
-        link.__traceback__ = None
-    failure, name, call = _failure(chain), type(chain[-1]).__name__, f"{method} {path}"
-    if failure is Failure.TIMED_OUT:
-        return _Failed(failure, MantyxTimeoutError(f"{call}: the server did not answer in time", cause=error))
-    if failure is Failure.UNSENT:
-        text = f"{call}: no connection{to} could be opened ({name}); the request was not sent"
-        return _Failed(failure, MantyxNetworkError(text, cause=error, sent=False))
-    if failure is Failure.REFUSED:
-        # The text of such an error may quote a header; its name has to do.
-        cause = None if isinstance(error, ValueError) else error
-        text = f"{call}: the request cannot be sent{to} ({name})"
-        return _Failed(failure, MantyxNetworkError(text, cause=cause, sent=False))
-    text = f"{call}: the connection broke before the answer was complete ({name})"
-    return _Failed(failure, MantyxNetworkError(text, cause=error))
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """Return an error and those it wraps, the outermost first.
-
-    The context of an error may be one that the caller was handling when it called us. Only urllib3's own errors have
-    their cause there.
-    """
-    chain = [error]
-    while len(chain) < 10:
-        last = chain[-1]
-        wrapped = [getattr(last, "reason", None), getattr(last, "original_error", None), *last.args, last.__cause__]
-        if type(last).__module__.startswith("urllib3."):
-            wrapped.append(last.__context__)
-        following = [link for link in wrapped if isinstance(link, BaseException) and link not in chain]
-        if not following:
-            break
-        chain.append(following[0])
-    return chain
-
-
-def _failure(chain: list[BaseException]) -> Failure:
-    """Sort an error of requests or urllib3 by what it wraps."""
-
-    def has(*kinds: type[BaseException]) -> bool:
-        return any(isinstance(link, kinds) for link in chain)
-
-    if has(requests.exceptions.SSLError, SSLError, ssl.SSLError):
-        is_distrust = has(ssl.SSLCertVerificationError) or "CERTIFICATE" in str(chain[-1]).upper()
-        return Failure.REFUSED if is_distrust else Failure.LOST
-    if has(requests.ConnectTimeout, NewConnectionError, ConnectTimeoutError, ClosedPoolError, EmptyPoolError):
-        return Failure.UNSENT
-    # urllib3 1.26 gives any error behind a proxy this name, also one that came after the request was sent.
-    if has(requests.exceptions.ProxyError, ProxyError) and "unnel connection failed" in str(chain[-1]):
-        return Failure.UNSENT
-    if has(requests.ReadTimeout, ReadTimeoutError, socket.timeout):
-        return Failure.TIMED_OUT
-    # requests' InvalidURL, InvalidHeader, InvalidSchema and their kin; the retries of the caller's adapter gave up.
-    if isinstance(chain[0], (ValueError, requests.exceptions.RetryError)):
-        return Failure.REFUSED
-    return Failure.LOST
