@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, Mapping, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Tuple
 
 from .dialects import V1, Dialect
 
@@ -87,7 +87,7 @@ def write_error(
     reason = REASONS.get(code)
     if reason is None or code in (PARSE_ERROR, METHOD_NOT_FOUND):
         return error
-    data = [{"@type": _ERROR_INFO, "reason": reason, "domain": _DOMAIN, "metadata": {}}]
+    data: List[Dict[str, Any]] = [{"@type": _ERROR_INFO, "reason": reason, "domain": _DOMAIN, "metadata": {}}]
     fields = [{"field": name, "description": text} for name, text in violations]
     if fields:
         data.append({"@type": _BAD_REQUEST, "fieldViolations": fields})
