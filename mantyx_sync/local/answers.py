@@ -8,8 +8,8 @@ from typing import Any, Union
 
 from mantyx_sync import limits
 from mantyx_sync.local.checks import InvalidRequest
+from mantyx_sync.local.frames import FrameLog
 from mantyx_sync.local.http import Request, Response, json_response
-from mantyx_sync.local.store import EventLog
 
 __all__ = [
     "Answer",
@@ -28,11 +28,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class StreamResponse:
-    """Answer with the events of a log after `last_seq`, for as long as it grows."""
+    """Answer with the frames of a log after the first `last_seq`, for as long as it grows.
 
-    log: EventLog
-    last_seq: int
+    `headers` come before those that every event stream has, `more_headers` after them.
+    """
+
+    log: FrameLog
+    last_seq: int = 0
     headers: tuple[tuple[str, str], ...] = ()
+    content_type: str = "text/event-stream; charset=utf-8"
+    more_headers: tuple[tuple[str, str], ...] = ()
 
 
 Answer = Union[Response, StreamResponse]

@@ -1,4 +1,4 @@
-"""One client's connection to the embedded server: requests in, answers and event streams out, faults between.
+"""One client's connection to an embedded server: requests in, answers and event streams out, faults between.
 
 Everything here runs on the socket loop's thread.
 """
@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Callable, Optional
 
 from mantyx_sync.local.answers import Answer, StreamResponse
 from mantyx_sync.local.faults import NO_EFFECT, Effect
-from mantyx_sync.local.http import BadHttp, Request, RequestParser, Response, encode_head, json_response
-from mantyx_sync.local.routes import match_route
-from mantyx_sync.local.store import EventLog
+from mantyx_sync.local.frames import FrameLog
+from mantyx_sync.local.http import BadHttp, Request, RequestParser, Response, encode_head
 
 if TYPE_CHECKING:
     from mantyx_sync.local.loop import SocketLoop
@@ -41,7 +40,7 @@ _RESET = struct.pack("ii", 1, 0)
 class _Stream:
     """How one event stream is being sent."""
 
-    def __init__(self, log: EventLog, position: int, effect: Effect) -> None:
+    def __init__(self, log: FrameLog, position: int, effect: Effect) -> None:
         self.log = log
         self.position = position
         self.effect = effect
@@ -54,9 +53,10 @@ class _Stream:
 class Connection:
     """Reads requests, lets the loop's handler answer them, and feeds a stream as its run goes on."""
 
-    def __init__(self, loop: SocketLoop, sock: socket.socket) -> None:
+    def __init__(self, loop: SocketLoop, sock: socket.socket, peer: str) -> None:
         self._loop = loop
         self._sock = sock
+        self._peer = peer
         self._parser = RequestParser()
         self._out = bytearray()
         self._mask = selectors.EVENT_READ
@@ -166,7 +166,6 @@ class Connection:
         if self._closed:
             return
         self._closed = True
-        self._forget_stream()
         self._loop.connections.discard(self)
         self._loop.selector.unregister(self._sock)
         with contextlib.suppress(OSError):
@@ -177,16 +176,19 @@ class Connection:
                 # Closing with unread bytes would reset the connection and could swallow what was sent.
                 self._sock.recv(RECV_BYTES)
         self._sock.close()
+        self._forget_stream()
 
     def _forget_stream(self) -> None:
         if self._stream is None:
             return
-        readers = self._loop.streams.get(self._stream.log.id)
+        log = self._stream.log
+        readers = self._loop.streams.get(log.id)
         if readers is not None:
             readers.discard(self)
             if not readers:
-                del self._loop.streams[self._stream.log.id]
+                del self._loop.streams[log.id]
         self._stream = None
+        log.reader_left()
 
     # ------------------------------------------------------------- requests
 
@@ -195,7 +197,7 @@ class Connection:
             try:
                 request = self._parser.next()
             except BadHttp as problem:
-                body = json_response(problem.status, {"error": "invalid_request", "message": str(problem)})
+                body = self._loop.refuse(problem.status, str(problem))
                 self._send(body, keep_alive=False, effect=NO_EFFECT)
                 return
             if request is None:
@@ -206,8 +208,8 @@ class Connection:
             self._begin(request)
 
     def _begin(self, request: Request) -> None:
-        route = match_route(request)[1]
-        request.route = route.name if route else ""
+        request.peer = self._peer
+        request.route = self._loop.route_of(request)
         effect = self._loop.faults.take(request)
         self._loop.on_request(request)
         if effect is NO_EFFECT:
@@ -232,7 +234,7 @@ class Connection:
             return self._loop.handler(request)
         except Exception:
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
-            return json_response(500, {"error": "internal_error", "message": "The embedded server failed."})
+            return self._loop.refuse(500, "The embedded server failed.")
 
     def _hold(self, event: threading.Event, then: Callable[[], None]) -> None:
         """Wait for a test's event on another thread, then go on here."""
@@ -259,21 +261,22 @@ class Connection:
     # -------------------------------------------------------------- answers
 
     def _answer(self, request: Request, answer: Answer, effect: Effect) -> None:
-        if effect.lose is not None:
-            self._end_after_flush(effect.lose)
-            return
+        lost = effect.lose
         if effect.cut_after is not None and effect.count == "wire":
             self._wire_left, self._wire_how = effect.cut_after, effect.cut_how
             if self._wire_left <= 0:
-                self._end_after_flush(self._wire_how)
-                return
-        if isinstance(answer, StreamResponse):
+                lost = lost or self._wire_how
+        if lost is not None or self._closed:
+            self._end_after_flush(lost or "fin")
+            if isinstance(answer, StreamResponse):
+                answer.log.reader_left()
+        elif isinstance(answer, StreamResponse):
             self._open_stream(request, answer, effect)
         else:
             self._send(answer, keep_alive=request.keep_alive, effect=effect)
 
     def _send(self, answer: Response, *, keep_alive: bool, effect: Effect) -> None:
-        headers = [("X-Request-Id", self._loop.next_request_id()), *answer.headers]
+        headers = [*self._loop.first_headers(), *answer.headers]
         body = answer.body
         if answer.status != 204:
             headers.append(("Content-Type", effect.content_type or answer.content_type))
@@ -299,10 +302,11 @@ class Connection:
             position = max(0, position - effect.replay)
         stream = _Stream(answer.log, position, effect)
         headers = [
-            ("X-Request-Id", self._loop.next_request_id()),
+            *self._loop.first_headers(),
             *answer.headers,
-            ("Content-Type", effect.content_type or "text/event-stream; charset=utf-8"),
+            ("Content-Type", effect.content_type or answer.content_type),
             ("Cache-Control", "no-cache"),
+            *answer.more_headers,
         ]
         if stream.gzip is not None:
             headers.append(("Content-Encoding", "gzip"))
@@ -361,7 +365,10 @@ class Connection:
                 if size > MAX_BYTES_PER_WRITE:
                     frames = frames[:count]
                     break
-        stream.position += len(frames)
+        if stream.log.forgets:
+            del stream.log.frames[: len(frames)]
+        else:
+            stream.position += len(frames)
         change = stream.effect.rewrite
         return b"".join(frames) if change is None else b"".join([change(frame) for frame in frames])
 

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as the embedded server needs it: requests from bytes, answers to bytes. Does no I/O.
+"""HTTP/1.1 as the embedded servers need it: requests from bytes, answers to bytes. Does no I/O.
 
-Only what clients of the MANTYX routes send: one request after the other on a connection, with a
+Only what clients of their routes send: one request after the other on a connection, with a
 `Content-Length` or chunked body. Everything else is answered with the fitting 4xx and a closed connection.
 """
 
@@ -36,9 +36,11 @@ REASONS = {
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    406: "Not Acceptable",
     408: "Request Timeout",
     409: "Conflict",
     413: "Payload Too Large",
+    415: "Unsupported Media Type",
     422: "Unprocessable Entity",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
@@ -69,7 +71,8 @@ class Request:
     keep_alive: bool = True
     segments: tuple[str, ...] = ()
     query: Mapping[str, list[str]] = field(default_factory=dict)
-    # Filled in by the router, so that faults and the request log can name the route.
+    # Filled in by the connection and the router, so that handlers, faults and the request log can name them.
+    peer: str = ""
     route: str = ""
 
     def first(self, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The socket loop of the embedded server: one thread serves all connections and feeds all event streams.
+"""The socket loop of the embedded servers: one thread serves all connections and feeds all event streams.
 
 A stream that waits costs no thread, a client that goes away is noticed at once, and one write carries all
 events that came since the last one. Requests are handled on the loop's thread, so handlers must not block.
@@ -8,24 +8,37 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import heapq
+import itertools
 import logging
 import selectors
 import socket
 import threading
 import time
-from typing import Callable, Union
+from typing import Callable, Optional, Union
 
 from mantyx_sync.local.answers import Answer
 from mantyx_sync.local.connection import Connection
 from mantyx_sync.local.faults import Faults
-from mantyx_sync.local.http import Request
-from mantyx_sync.local.store import EventLog
+from mantyx_sync.local.frames import FrameLog
+from mantyx_sync.local.http import Request, Response
 
-__all__ = ["SocketLoop"]
+__all__ = ["SocketLoop", "Timer"]
 
 _log = logging.getLogger(__name__)
 
 Deferred = Callable[[], None]
+
+
+class Timer:
+    """A function that the loop is to call later; see `SocketLoop.call_at`."""
+
+    def __init__(self, function: Deferred) -> None:
+        self.function: Optional[Deferred] = function
+
+    def cancel(self) -> None:
+        """Do not call the function. Any thread may say so; it changes nothing if the function was called."""
+        self.function = None
 
 
 class SocketLoop:
@@ -35,8 +48,12 @@ class SocketLoop:
         handler: Answers one request; called on the loop's thread.
         faults: What is to go wrong.
         run_blocking: Runs a function on another thread, for faults that wait.
-        heartbeat: Seconds between comments on a stream without events.
+        heartbeat: Seconds between comments on a stream without events; None sends none.
         on_request: Called with every request before it is handled.
+        route_of: Names the route of a request, for faults.
+        refuse: Answers what cannot be read, or what the handler failed at, by status and sentence.
+        first_headers: What the head of every answer begins with.
+        clock: The time in seconds that `call_at` goes by.
     """
 
     def __init__(
@@ -45,21 +62,30 @@ class SocketLoop:
         faults: Faults,
         *,
         run_blocking: Callable[[Callable[[], None]], None],
-        heartbeat: float,
+        heartbeat: float | None,
         on_request: Callable[[Request], None],
+        route_of: Callable[[Request], str],
+        refuse: Callable[[int, str], Response],
+        first_headers: Callable[[], list[tuple[str, str]]] = list,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.handler = handler
         self.faults = faults
         self.run_blocking = run_blocking
         self.heartbeat = heartbeat
         self.on_request = on_request
+        self.route_of = route_of
+        self.refuse = refuse
+        self.first_headers = first_headers
+        self.clock = clock
         self.stopping = threading.Event()
         self.streams: dict[str, set[Connection]] = {}
         self.connections: set[Connection] = set()
         self.selector: selectors.BaseSelector
-        self._inbox: collections.deque[Union[EventLog, Deferred]] = collections.deque()
+        self._inbox: collections.deque[Union[FrameLog, Deferred]] = collections.deque()
+        self._timers: list[tuple[float, int, Timer]] = []  # a heap, of the loop's thread alone
+        self._timer_numbers = itertools.count()
         self._asleep = False
-        self._requests = 0
 
     # ------------------------------------------------------------- lifetime
 
@@ -84,6 +110,7 @@ class SocketLoop:
         self.selector.register(self._wake_r, selectors.EVENT_READ, self._drain_wakes)
         self.stopping.clear()
         self._inbox.clear()  # what an earlier life left behind
+        self._timers.clear()
         # Owner: this object. `stop` wakes it through the socket pair and joins it; a daemon, since nothing
         # is lost when a program ends without stopping its server.
         self._thread = threading.Thread(target=self._main, name="mantyx-local-loop", daemon=True)
@@ -100,13 +127,13 @@ class SocketLoop:
             return
         self._wake_w.close()
 
-    def run_changed(self, log: EventLog) -> None:
+    def run_changed(self, log: FrameLog) -> None:
         """Tell the loop, from any thread, that a log has grown."""
         if not log.announced:
             log.announced = True
             self.post(log)
 
-    def post(self, item: Union[EventLog, Deferred]) -> None:
+    def post(self, item: Union[FrameLog, Deferred]) -> None:
         """Hand a log or a function to the loop's thread."""
         self._inbox.append(item)
         # The loop sets `_asleep` before it looks at the inbox a last time, so that either it sees this item
@@ -114,6 +141,13 @@ class SocketLoop:
         if self._asleep:
             self._asleep = False
             self._wake()
+
+    def call_at(self, when: float, function: Deferred) -> Timer:
+        """Have the loop's thread call a function when its clock shows `when`. Any thread may ask for it."""
+        timer = Timer(function)
+        entry = (when, next(self._timer_numbers), timer)
+        self.post(lambda: heapq.heappush(self._timers, entry))
+        return timer
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # full: it is being woken anyway; closed: it has ended
@@ -123,18 +157,20 @@ class SocketLoop:
 
     def _main(self) -> None:
         try:
-            next_beat = time.monotonic() + self.heartbeat / 2
+            beat = self.heartbeat
+            next_beat = time.monotonic() + (beat or 0.0) / 2
             while not self.stopping.is_set():
                 self._asleep = True
-                timeout = 0.0 if self._inbox else (max(0.0, next_beat - time.monotonic()) if self.streams else None)
-                ready = self.selector.select(timeout)
+                ready = self.selector.select(self._patience(next_beat if beat and self.streams else None))
                 self._asleep = False
                 for key, mask in ready:
                     key.data(mask)
                 self._work_inbox()
-                if self.streams and time.monotonic() >= next_beat:
-                    self._beat()
-                    next_beat = time.monotonic() + self.heartbeat / 2
+                if self._timers:
+                    self._call_timers()
+                if beat and self.streams and time.monotonic() >= next_beat:
+                    self._beat(time.monotonic() - beat)
+                    next_beat = time.monotonic() + beat / 2
         except Exception:  # pragma: no cover - a bug of ours: better loud than a server that hangs
             _log.exception("the socket loop failed")
         finally:
@@ -145,15 +181,35 @@ class SocketLoop:
             self.selector.close()
             self._wake_r.close()
 
+    def _patience(self, next_beat: float | None) -> float | None:
+        """How long the loop may sleep for want of anything to read."""
+        if self._inbox:
+            return 0.0
+        waits = [] if next_beat is None else [next_beat - time.monotonic()]
+        if self._timers:
+            waits.append(self._timers[0][0] - self.clock())
+        return max(0.0, min(waits)) if waits else None
+
+    def _call_timers(self) -> None:
+        now = self.clock()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            function, timer.function = timer.function, None
+            if function is not None:
+                try:
+                    function()
+                except Exception:  # pragma: no cover - a bug of ours, which must not end the loop
+                    _log.exception("a timer of the embedded server failed")
+
     def _accept(self, _mask: int) -> None:
         while True:
             try:
-                sock, _ = self._listener.accept()
+                sock, address = self._listener.accept()
             except OSError:  # nobody waits any more, or the one who waited has left
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            Connection(self, sock)
+            Connection(self, sock, str(address[0]))
 
     def _drain_wakes(self, _mask: int) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -162,7 +218,7 @@ class SocketLoop:
     def _work_inbox(self) -> None:
         for _ in range(len(self._inbox)):
             item = self._inbox.popleft()
-            if not isinstance(item, EventLog):
+            if not isinstance(item, FrameLog):
                 item()
                 continue
             readers = self.streams.get(item.id)
@@ -175,13 +231,7 @@ class SocketLoop:
                     except Exception:
                         connection.fail()
 
-    def _beat(self) -> None:
-        before = time.monotonic() - self.heartbeat
+    def _beat(self, before: float) -> None:
         for readers in tuple(self.streams.values()):
             for connection in tuple(readers):
                 connection.beat(before)
-
-    def next_request_id(self) -> str:
-        """Number the answers, as `X-Request-Id` on each of them."""
-        self._requests += 1
-        return f"req_{self._requests:06x}"

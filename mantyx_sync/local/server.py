@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
-import collections
-import contextlib
-import dataclasses
-import functools
-import ipaddress
-import logging
-import threading
 import time
-import weakref
-from queue import Empty, Queue
-from types import TracebackType
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, TypedDict, Union
+from typing import Any, Callable, Iterable, Mapping, Sequence, TypedDict, Union
 
 from mantyx_sync import limits
+from mantyx_sync.local.answers import Answer
 from mantyx_sync.local.engine import EngineSettings, run_agent_loop
 from mantyx_sync.local.evals import EvalRun
-from mantyx_sync.local.faults import Effect, Fault, Faults
-from mantyx_sync.local.http import Request
-from mantyx_sync.local.loop import SocketLoop
+from mantyx_sync.local.faults import Effect, Fault
+from mantyx_sync.local.http import Request, Response, json_response
+from mantyx_sync.local.loopback import LoopbackServer
 from mantyx_sync.local.model import Model
 from mantyx_sync.local.oauth import OAuthApp, OAuthServer
 from mantyx_sync.local.plan import Planner
-from mantyx_sync.local.routes import Api
+from mantyx_sync.local.routes import Api, match_route
 from mantyx_sync.local.sessions import Session
 from mantyx_sync.local.store import Run, Store
 from mantyx_sync.local.supervisor import Judge
@@ -33,13 +23,6 @@ from mantyx_sync.local.toolset import ServerTools
 from mantyx_sync.local.workspace import ApiSettings, Workspace
 
 __all__ = ["LocalServer"]
-
-_log = logging.getLogger(__name__)
-
-MAX_KEPT_REQUESTS = 4096
-MAX_KEPT_BODY_BYTES = 65536
-# How long `stop` waits for the threads; only a model that ignores its request's events can use it up.
-STOP_TIMEOUT_S = 10.0
 
 
 class ClientSettings(TypedDict):
@@ -50,7 +33,7 @@ class ClientSettings(TypedDict):
     workspace_slug: str
 
 
-class LocalServer:
+class LocalServer(LoopbackServer):
     """Serve the MANTYX API over HTTP on loopback, with an agent loop that really runs.
 
         with LocalServer() as server:
@@ -149,8 +132,7 @@ class LocalServer:
         planner: Planner | None = None,
         other_models: Mapping[str, Model] | None = None,
     ) -> None:
-        if not _is_loopback(host):
-            raise ValueError(f"host must be a loopback address such as 127.0.0.1, got {host!r}")
+        super().__init__(host=host, port=port, faults=faults, heartbeat=heartbeat)
         if model is None:
             from mantyx_sync.local.rules import RuleModel
 
@@ -158,13 +140,8 @@ class LocalServer:
         self.model = model
         self.api_key = api_key
         self.workspace_slug = workspace_slug
-        self.faults = Faults(faults or ())
-        self.requests: collections.deque[Request] = collections.deque(maxlen=MAX_KEPT_REQUESTS)
-        """The newest requests, oldest first, each with its `route`; of a large body the beginning."""
         self.store = Store()
-        self._host = host
-        self._wanted_port = port
-        self._port: Optional[int] = None
+        self._answers = 0
         self._engine = EngineSettings(
             local_tool_timeout,
             fail_on_local_tool_timeout,
@@ -173,15 +150,6 @@ class LocalServer:
             planner=planner,
             other_models=other_models or {},
             catalog=models,
-        )
-        self._workers = _Workers()
-        self._lock = threading.Lock()
-        self._loop = SocketLoop(
-            self._handle,
-            self.faults,
-            run_blocking=self._workers.run,
-            heartbeat=heartbeat,
-            on_request=self._note,
         )
         settings = ApiSettings(
             api_key=api_key,
@@ -198,69 +166,12 @@ class LocalServer:
         )
         self._oauth = OAuthServer(oauth_apps, tokens or {}, clock)
         self._api = Api(workspace, self._oauth, eval_datasets)
-        self._at_exit: Optional[Callable[[], None]] = None
 
     def __repr__(self) -> str:
         where = self.url if self._port is not None else "stopped"
         return f"<LocalServer {where} workspace={self.workspace_slug!r}>"
 
-    # ------------------------------------------------------------- lifetime
-
-    def start(self) -> LocalServer:
-        """Listen and serve. Returns the server; starting it twice changes nothing.
-
-        Raises:
-            OSError: The port cannot be had.
-        """
-        with self._lock:
-            if self._port is None:
-                self._workers.open()
-                self._port = self._loop.start(self._host, self._wanted_port)
-                self._at_exit = functools.partial(_stop_at_exit, weakref.ref(self))
-                atexit.register(self._at_exit)
-        return self
-
-    def stop(self) -> None:
-        """Close everything: streams break off, runs in progress fail. What was logged can still be read."""
-        with self._lock:
-            if self._port is None:
-                return
-            if self._at_exit is not None:
-                atexit.unregister(self._at_exit)
-                self._at_exit = None
-            self._loop.stop(STOP_TIMEOUT_S)
-            self._api.evals.abandon()
-            for run in self.store.all():
-                if not run.is_terminal:
-                    run.abandon()
-            self._workers.close(STOP_TIMEOUT_S)
-            self._port = None
-
-    def __enter__(self) -> LocalServer:
-        return self.start()
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
     # ------------------------------------------------------------ for clients
-
-    @property
-    def port(self) -> int:
-        """The port. Raises `RuntimeError` while the server is not started."""
-        if self._port is None:
-            raise RuntimeError("the server is not started; call start() or use it in a with block")
-        return self._port
-
-    @property
-    def url(self) -> str:
-        """The base URL for a client, such as `http://127.0.0.1:40123`."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self.port}"
 
     def client_settings(self) -> ClientSettings:
         """Return the arguments that point a `MantyxClient` at this server."""
@@ -299,112 +210,28 @@ class LocalServer:
         """Let all access tokens given out so far expire, those of `tokens` too; returns how many were valid."""
         return self._oauth.expire_all()
 
-    @property
-    def open_streams(self) -> int:
-        """How many event streams clients have open."""
-        return sum(len(readers) for readers in tuple(self._loop.streams.values()))
-
-    @property
-    def open_connections(self) -> int:
-        """How many connections clients have open, idle ones included."""
-        return len(self._loop.connections)
-
     # --------------------------------------------------------------- insides
 
-    def _handle(self, request: Request) -> Any:
+    def _handle(self, request: Request) -> Answer:
         return self._api.handle(request)
 
-    def _note(self, request: Request) -> None:
-        if len(request.body) > MAX_KEPT_BODY_BYTES:
-            request = dataclasses.replace(request, body=request.body[:MAX_KEPT_BODY_BYTES])
-        self.requests.append(request)
+    def _route_of(self, request: Request) -> str:
+        route = match_route(request)[1]
+        return route.name if route else ""
+
+    def _refuse(self, status: int, message: str) -> Response:
+        error = "internal_error" if status == 500 else "invalid_request"
+        return json_response(status, {"error": error, "message": message})
+
+    def _first_headers(self) -> list[tuple[str, str]]:
+        self._answers += 1
+        return [("X-Request-Id", f"req_{self._answers:06x}")]
+
+    def _loop_ended(self) -> None:
+        self._api.evals.abandon()
+        for run in self.store.all():
+            if not run.is_terminal:
+                run.abandon()
 
     def _play(self, run: Run) -> None:
         run_agent_loop(run, self.model, self._engine)
-
-
-def _stop_at_exit(reference: weakref.ref[LocalServer]) -> None:
-    server = reference()
-    if server is not None:
-        server.stop()
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    with contextlib.suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return False
-
-
-class _Workers:
-    """Threads for what may block: as many as there is work, kept a little while for the next."""
-
-    IDLE_S = 1.0
-
-    def __init__(self) -> None:
-        # Not a SimpleQueue: its wait with a time limit may never end on a busy machine.
-        self._tasks: Queue[Optional[Callable[[], None]]] = Queue()
-        self._lock = threading.Lock()
-        self._threads: set[threading.Thread] = set()
-        self._idle = 0
-        self._closed = True
-        self._number = 0
-
-    def open(self) -> None:
-        with self._lock:
-            self._closed = False
-
-    def run(self, task: Callable[[], None]) -> None:
-        """Run `task` on a thread, soon. After `close` it is dropped."""
-        with self._lock:
-            if self._closed:
-                return
-            if self._idle > 0:
-                self._idle -= 1
-            else:
-                self._number += 1
-                # Owner: this object. `close` wakes it by an entry in the queue and joins it; a daemon, as
-                # the loop's thread is.
-                thread = threading.Thread(target=self._work, name=f"mantyx-local-run-{self._number}", daemon=True)
-                self._threads.add(thread)
-                thread.start()
-        self._tasks.put(task)
-
-    def _work(self) -> None:
-        while True:
-            try:
-                task = self._tasks.get(timeout=self.IDLE_S)
-            except Empty:
-                with self._lock:
-                    if self._idle > 0:  # otherwise a task was promised to this thread meanwhile
-                        self._idle -= 1
-                        self._threads.discard(threading.current_thread())
-                        return
-                continue
-            if task is None:
-                return
-            try:
-                task()
-            except Exception:  # pragma: no cover - the tasks see to their own errors
-                _log.exception("a task of the embedded server failed")
-            del task
-            with self._lock:
-                self._idle += 1
-
-    def close(self, timeout: float) -> None:
-        with self._lock:
-            self._closed = True
-            threads = list(self._threads)
-            self._threads.clear()
-            self._idle = 0
-        for _ in threads:
-            self._tasks.put(None)
-        for thread in threads:
-            thread.join(timeout)
-            if thread.is_alive():
-                _log.warning("thread %s did not end: a model ignores that its run was abandoned", thread.name)
-        # A thread that left for want of work may have left its wake-up behind.
-        with contextlib.suppress(Empty):
-            while True:
-                self._tasks.get_nowait()

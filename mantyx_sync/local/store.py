@@ -16,6 +16,8 @@ from datetime import datetime, timezone
 from json.encoder import encode_basestring
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
+from mantyx_sync.local.frames import FrameLog
+
 __all__ = [
     "TERMINAL_STATUSES",
     "EventLog",
@@ -82,20 +84,17 @@ class Feedback:
     content_snapshot: Optional[str] = None
 
 
-class EventLog:
-    """A status and the events that led to it, as encoded frames. What an event stream is fed from.
+class EventLog(FrameLog):
+    """A status and the events that led to it, as encoded frames.
 
     `changed` guards status and frames and is notified when waiting may be over.
     """
 
     def __init__(self, log_id: str, on_event: Callable[[EventLog], None] | None = None) -> None:
-        self.id = log_id
+        super().__init__(log_id)
         self.status = "queued"
-        self.frames: list[bytes] = []
         self.changed = threading.Condition(threading.Lock())
         self._on_event = on_event
-        # True while the socket loop already knows that there is something to send.
-        self.announced = False
 
     @property
     def is_terminal(self) -> bool:
