@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import sys
 import threading
 import time
 from enum import Enum
@@ -15,10 +14,11 @@ from typing import Any, Callable, Dict
 
 from ..errors import ToolError
 from ..events import LocalToolCall
-from ..limits import LOCAL_TOOL_TIMEOUT_S, MAX_TOOL_ERROR_BYTES, MAX_TOOL_RESULT_BYTES
+from ..limits import LOCAL_TOOL_TIMEOUT_S, MAX_TOOL_RESULT_BYTES
 from .context import ToolContext
 from .deadlines import Deadlines
 from .executor import Place, ToolExecutor
+from .handling import close_old_connections, failure_text
 from .ledger import Ledger
 from .registry import Answerer, Registry
 
@@ -265,7 +265,7 @@ class _Work:
 
 def _handle(answerer: Answerer, call: LocalToolCall, context: ToolContext, where: str) -> ToolResultBody:
     """Run the handler and turn whatever happens into the body of an answer."""
-    _close_old_connections()
+    close_old_connections()
     try:
         result = answerer.answer(call, context)
         size = len(result.result.encode("utf-8", "surrogatepass"))
@@ -278,33 +278,7 @@ def _handle(answerer: Answerer, call: LocalToolCall, context: ToolContext, where
         if result.files:
             body["files"] = [file.to_wire() for file in result.files]
         return body
-    except ToolError as error:
-        log.info("%s: %s", where, type(error).__name__)
-        text = str(error)
-        return {"error": _cut(text) if text.strip() else f"{call.name} failed"}
-    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-        log.warning("%s: the handler raised %s; the process goes on", where, type(error).__name__)
-        return {"error": f"{call.name} failed"}
     except BaseException as error:
-        # The text of an exception may hold what the model must not see: a connection string, a path, a key.
-        log.warning("%s: the handler raised", where, exc_info=True)
-        return {"error": f"{call.name} failed with {type(error).__name__}"}
+        return {"error": failure_text(error, call.name, where, log)}
     finally:
-        _close_old_connections()
-
-
-def _cut(text: str) -> str:
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= MAX_TOOL_ERROR_BYTES:
-        return text
-    return encoded[: MAX_TOOL_ERROR_BYTES - 4].decode("utf-8", "ignore") + " …"
-
-
-def _close_old_connections() -> None:
-    """Do around a handler what Django does around a request: its connections are per thread, and ours live long."""
-    database = sys.modules.get("django.db")
-    if database is not None:
-        try:
-            database.close_old_connections()
-        except Exception:
-            log.debug("django.db.close_old_connections failed", exc_info=True)
+        close_old_connections()

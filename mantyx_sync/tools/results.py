@@ -37,7 +37,7 @@ from mantyx_sync import limits
 from mantyx_sync.errors import ToolError
 from mantyx_sync.formats import format_duration
 
-__all__ = ["ToolResult", "ToolResultFile", "result_text", "tool_result"]
+__all__ = ["ToolResult", "ToolResultFile", "json_value", "result_text", "tool_result"]
 
 
 @dataclass(frozen=True)
@@ -133,17 +133,40 @@ def result_text(value: object, tool_name: str = "") -> str:
     """
     if isinstance(value, str) and not isinstance(value, Enum):
         return _checked_text(str(value), tool_name)
+    plain = json_value(value, tool_name)
     try:
-        text = json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+        text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    except RecursionError:
+        raise _too_deep(tool_name) from None
+    except ValueError as exc:
+        # Such as an integer with more digits than Python turns into text.
+        raise ToolError(f"{_label(tool_name)} returned a value that cannot be written as JSON: {exc}") from None
+    return _checked_text(text, tool_name)
+
+
+def json_value(value: object, tool_name: str = "") -> Any:
+    """Return a value made of JSON's types alone, of whatever size.
+
+    Args:
+        value: What the handler returned.
+        tool_name: Whose result it is, for the message.
+
+    Raises:
+        ToolError: The value has no JSON form.
+    """
+    try:
+        return _plain(value)
     except _NoJson as exc:
         _close(value)
         raise ToolError(f"{_label(tool_name)} returned {exc}") from None
     except RecursionError:
-        raise ToolError(f"{_label(tool_name)} returned a value that is nested too deeply or contains itself") from None
+        raise _too_deep(tool_name) from None
     except (TypeError, ValueError, OverflowError) as exc:
-        # Such as an integer with more digits than Python turns into text.
         raise ToolError(f"{_label(tool_name)} returned a value that cannot be written as JSON: {exc}") from None
-    return _checked_text(text, tool_name)
+
+
+def _too_deep(tool_name: str) -> ToolError:
+    return ToolError(f"{_label(tool_name)} returned a value that is nested too deeply or contains itself")
 
 
 class _NoJson(Exception):
