@@ -1,0 +1,187 @@
+"""JSON-RPC as MCP uses it: messages made, told apart, read from bytes and written to them. Does no I/O.
+
+Everything here is lenient with what comes and strict with what goes: an unknown member is ignored, an id may come
+back as text, an array holds messages (2025-03-26 allowed that); nothing of the kind is ever sent.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from typing import Any, Iterator, Mapping
+
+from ..errors import cut
+from ..wire import json_type
+from .errors import McpProtocolError, McpRequestError
+
+__all__ = [
+    "HANDSHAKE_VERSIONS",
+    "STATELESS_VERSIONS",
+    "Code",
+    "Kind",
+    "answer_id",
+    "decode",
+    "encode",
+    "failure",
+    "kind_of_message",
+    "members",
+    "notification",
+    "progress_id",
+    "request",
+    "request_error",
+    "response_result",
+    "success",
+]
+
+HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""The revisions opened by a handshake that we speak, newest first."""
+
+STATELESS_VERSIONS = ("2026-07-28",)
+"""The stateless revisions that we speak, newest first."""
+
+
+class Code:
+    """Error codes that mean something to a client."""
+
+    METHOD_NOT_FOUND = -32601
+    INVALID_PARAMS = -32602
+    HEADER_MISMATCH = -32020
+    MISSING_CAPABILITY = -32021
+    UNSUPPORTED_VERSION = -32022
+
+
+class Kind(Enum):
+    """What a message is."""
+
+    REQUEST = "request"
+    NOTIFICATION = "notification"
+    RESPONSE = "response"
+
+
+def request(request_id: int, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Make a request; empty params are left out."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
+    if params:
+        message["params"] = params
+    return message
+
+
+def notification(method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Make a notification; empty params are left out."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params:
+        message["params"] = params
+    return message
+
+
+def success(request_id: Any, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the response to a server's request."""
+    return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+
+def failure(request_id: Any, code: int, message: str) -> dict[str, Any]:
+    """Make the response that refuses a server's request."""
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}
+
+
+def kind_of_message(message: object) -> Kind | None:
+    """Tell what a value is; `None` if it is no JSON-RPC message.
+
+    A response must have `result` or an `error` object. Its id may be missing: servers leave it out, or make one up,
+    in the error they send with an HTTP status.
+    """
+    if not isinstance(message, Mapping):
+        return None
+    method = message.get("method")
+    if isinstance(method, str):
+        return Kind.NOTIFICATION if message.get("id") is None else Kind.REQUEST
+    if method is None and ("result" in message or isinstance(message.get("error"), Mapping)):
+        return Kind.RESPONSE
+    return None
+
+
+def members(value: object) -> Iterator[Mapping[str, Any]]:
+    """Yield the messages in a decoded value: itself, or those in an array; what is no message is left out."""
+    for item in value if isinstance(value, list) else (value,):
+        if isinstance(item, Mapping) and kind_of_message(item) is not None:
+            yield item
+
+
+def answer_id(message: Mapping[str, Any]) -> int | None:
+    """Return the id of our request that a response names: `7`, `7.0` and `"7"` are 7. `None` if it is none of ours."""
+    return _id(message.get("id"))
+
+
+def progress_id(message: Mapping[str, Any]) -> int | None:
+    """Return the id of our request that a progress notification names by its token, `None` if it is anything else."""
+    if message.get("method") != "notifications/progress":
+        return None
+    params = message.get("params")
+    return _id(params.get("progressToken")) if isinstance(params, Mapping) else None
+
+
+def _id(value: object) -> int | None:
+    if type(value) is int:
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    # Ours have few digits; text that is longer is none of ours, and could be slow to read.
+    if isinstance(value, str) and len(value) < 20 and value.isascii() and value.isdigit():
+        return int(value)
+    return None
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Write a message as one line of UTF-8, without its end. Lone surrogates have no form there: they become U+FFFD."""
+    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
+
+
+def decode(data: bytes | str) -> Any:
+    """Read JSON; a byte order mark is skipped, NaN and the infinities become null.
+
+    Raises:
+        ValueError: It is not JSON, not UTF-8, or nested too deep.
+    """
+    text = data.decode("utf-8") if isinstance(data, bytes) else data
+    if text.startswith("\ufeff"):
+        text = text[1:]
+    try:
+        return json.loads(text, parse_constant=lambda _: None)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def response_result(response: Mapping[str, Any], method: str, label: str) -> Mapping[str, Any]:
+    """Return the result of a response.
+
+    Raises:
+        McpRequestError: It holds an error.
+        McpProtocolError: Its result is no object.
+    """
+    error = response.get("error")
+    if error is not None:
+        raise request_error(error, method, label)
+    result = response.get("result")
+    if not isinstance(result, Mapping):
+        raise McpProtocolError(f"{label}: the result of {method} is {json_type(result)}, must be an object")
+    return result
+
+
+def request_error(error: object, method: str, label: str) -> McpRequestError:
+    """Make the error to raise of the `error` in a response. Its text is the server's: quoted, and cut."""
+    fields = error if isinstance(error, Mapping) else {}
+    code, text = fields.get("code"), fields.get("message")
+    code = code if type(code) is int else 0
+    text = text if isinstance(text, str) else ""
+    said = f": {cut(text)}" if text.strip() else ", without a message"
+    return McpRequestError(
+        f"{label} refused {method} with error {code}{said}",
+        method=method,
+        rpc_code=code,
+        server_message=text,
+        data=fields.get("data"),
+    )
