@@ -287,7 +287,8 @@ class MantyxClient(SessionCalls, EvalCalls):
             progress: Called on the calling thread after each run, but not for an error that is raised.
             timeout: Seconds for each run.
             output_type: As `run_agent`.
-            fields: Fields of `RunSpec` for every run.
+            fields: Fields of `RunSpec` for every run. MCP servers and A2A agents among their `tools` are connected once
+                for all runs; those of one item for its run.
 
         Raises:
             MantyxConfigError: An argument, or a field of every run, is not allowed; nothing was sent.
@@ -304,12 +305,16 @@ class MantyxClient(SessionCalls, EvalCalls):
             as_completed=as_completed,
             return_errors=return_errors,
             progress=progress,
+            before=launcher.open,
+            after=launcher.close,
         )
 
     def attach_run(
         self, run_id: str, *, tools: Iterable[Any] = (), last_seq: int = 0, timeout: float | None = None
     ) -> Run:
         """Follow a run that exists, and answer its tool calls from here on (wire §10). Sends nothing yet.
+
+        MCP servers and A2A agents among `tools` are connected first, until the run is over.
 
         With `tools`, the run's log is read from its start, so that calls which were answered before are not run
         again and those still open are. Meant for taking over: a process that is still answering goes on as well.

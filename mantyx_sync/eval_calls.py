@@ -57,7 +57,7 @@ class EvalCalls:
         Args:
             dataset_id: A data set of the workspace; or else `dataset`: one of your own.
             agent_id: An agent of the workspace; or else `agent`: a `RunSpec` of your own, or its fields.
-            tools: Tools to offer beside the agent's own.
+            tools: Tools to offer beside the agent's own; MCP servers and A2A agents are asked what they have first.
             model_id: The model, instead of the agent's.
             overrides: What is to differ from the agent for this eval.
             extra_body: Fields that this package does not know, merged over the request body as they are.
@@ -153,7 +153,9 @@ class EvalCalls:
         from .evals import Evals
 
         workspace = self._workspace
-        return Evals(workspace.api, workspace.follow_settings, workspace.executor, workspace.deadlines)
+        return Evals(
+            workspace.api, workspace.follow_settings, workspace.executor, workspace.deadlines, workspace.keepers
+        )
 
 
 def _spec(fields: Mapping[str, Any]) -> EvalRunSpec:

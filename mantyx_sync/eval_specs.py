@@ -120,6 +120,12 @@ class EvalRunSpec:
             return () if self.agent.tools is OMITTED else tuple(self.agent.tools or ())
         return tuple(self.tools or ())
 
+    def with_offered_tools(self, tools: Sequence[Any]) -> EvalRunSpec:
+        """Return a copy that offers others in place of `offered_tools`."""
+        if isinstance(self.agent, RunSpec):
+            return replace(self, agent=replace(self.agent, tools=tools), tools=None)
+        return replace(self, tools=tools)
+
     def to_wire(self) -> Dict[str, Any]:
         """Return the request body: plain JSON values that nobody else holds.
 

@@ -23,13 +23,14 @@ from .eval_results import (
 )
 from .eval_specs import EvalRunSpec
 from .eval_stream import EvalRunStream, eval_path, get_eval_run
+from .opened_tools import Keeper, OpenedTools, open_tools
 from .reader import SNAPSHOT_TIMEOUT_S, FollowSettings, decode_or_keep, tool_call_of
 from .recovery import may_exist
+from .roster import Roster
 from .run_events import ABORT_TIMEOUT_S, deadline_after
 from .tools.calls import RunToolCalls
 from .tools.deadlines import Deadlines
 from .tools.executor import ToolExecutor
-from .tools.registry import Registry
 from .transport.bell import Inbox
 from .transport.retry import Repeat
 from .transport.url import Query, segment
@@ -54,8 +55,14 @@ class Evals:
     """The evals of a workspace. Safe to use from any thread; every method blocks."""
 
     def __init__(
-        self, api: WorkspaceAPI, settings: FollowSettings, executor: ToolExecutor, deadlines: Deadlines
+        self,
+        api: WorkspaceAPI,
+        settings: FollowSettings,
+        executor: ToolExecutor,
+        deadlines: Deadlines,
+        keepers: Roster[Keeper] | None = None,
     ) -> None:
+        self._keepers: Roster[Keeper] = Roster() if keepers is None else keepers
         self._api = api
         self._settings = settings
         self._executor = executor
@@ -80,7 +87,7 @@ class Evals:
         return EvalDatasetDetail.from_wire(self._api.request("GET", path).json())
 
     def create_eval_run(self, spec: EvalRunSpec, deadline: float | None = None) -> EvalRunAccepted:
-        """Start an eval and return its id. One request.
+        """Start an eval and return its id. One request; MCP servers and A2A agents are asked what they offer before it.
 
         Nobody answers its local tools unless somebody follows it: `run_eval` does.
 
@@ -90,7 +97,15 @@ class Evals:
         Raises:
             MantyxAPIError: The server refused it.
             MantyxNetworkError, MantyxTimeoutError: No answer; the message says so if the eval may exist.
+            MantyxError: A tool cannot be resolved; nothing was sent.
         """
+        opened = open_tools(spec.offered_tools, deadline, self._keepers)
+        try:
+            return self._create_eval_run(_with_tools(spec, opened), deadline)
+        finally:
+            opened.let_go()
+
+    def _create_eval_run(self, spec: EvalRunSpec, deadline: float | None) -> EvalRunAccepted:
         try:
             answer = self._api.request("POST", "/eval-runs", body=spec.to_wire(), deadline=deadline)
         except (MantyxNetworkError, MantyxTimeoutError) as error:
@@ -199,18 +214,34 @@ class Evals:
             MantyxTimeoutError: `timeout` passed; the eval was cancelled. `run_id` is on the error.
             MantyxNetworkError: The eval could not be followed to its end; it may still be going.
             MantyxAPIError: The server refused the eval, or to let it be followed.
+            MantyxError: A tool cannot be resolved; nothing was sent.
         """
         callbacks(on_event=on_event, progress=progress)
         deadline = deadline_after(timeout)
         seconds(poll_interval, "poll_interval_s")
-        run_id = self.create_eval_run(spec, deadline).run_id
+        opened = open_tools(spec.offered_tools, deadline, self._keepers)
+        try:
+            run_id = self._create_eval_run(_with_tools(spec, opened), deadline).run_id
+            return self._follow(run_id, opened, deadline, on_event, progress, poll_interval)
+        finally:
+            opened.let_go()
+
+    def _follow(
+        self,
+        run_id: str,
+        tools: OpenedTools,
+        deadline: float | None,
+        on_event: OnEvent | None,
+        progress: OnProgress | None,
+        poll_interval: float,
+    ) -> EvalRunDetail:
         watch = _Watch(self._api, run_id, deadline, progress, poll_interval)
         try:
             follower = _Follower(
                 self._api,
                 run_id,
                 self._settings,
-                Registry(spec.offered_tools),
+                tools,
                 self._executor,
                 self._deadlines,
                 keeps_events=on_event is not None,
@@ -225,6 +256,10 @@ class Evals:
                 with contextlib.suppress(MantyxError):
                     self.cancel_eval_run(run_id, ABORT_TIMEOUT_S, time.monotonic() + ABORT_TIMEOUT_S)
             raise
+
+
+def _with_tools(spec: EvalRunSpec, opened: OpenedTools) -> EvalRunSpec:
+    return spec.with_offered_tools(opened.refs) if opened.has_servers else spec
 
 
 class _Watch:
@@ -358,7 +393,7 @@ class _Follower:
         api: WorkspaceAPI,
         run_id: str,
         settings: FollowSettings,
-        registry: Registry,
+        tools: OpenedTools,
         executor: ToolExecutor,
         deadlines: Deadlines,
         *,
@@ -366,7 +401,7 @@ class _Follower:
     ) -> None:
         self._api = api
         self._run_id = run_id
-        self._registry = registry
+        self._tools = tools
         self._executor = executor
         self._deadlines = deadlines
         self._keeps_events = keeps_events
@@ -388,7 +423,7 @@ class _Follower:
     @property
     def has_tools(self) -> bool:
         """True if there are tools to answer for."""
-        return bool(self._registry.names)
+        return bool(self._tools.registry().names)
 
     def start(self) -> None:
         """Start the thread.
@@ -445,7 +480,7 @@ class _Follower:
         if calls is None:
             calls = self._calls[agent_run] = RunToolCalls(
                 agent_run,
-                self._registry,
+                self._tools.registry(),
                 self._executor,
                 self._deadlines,
                 lambda run_id, body: self._api.post_tool_result(run_id, body, self._stopped),

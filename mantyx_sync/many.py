@@ -14,6 +14,7 @@ from typing import Any, Callable, Generator, Generic, Iterable, Iterator, Mappin
 
 from .checks import callbacks, shown, whole_number
 from .errors import MantyxConfigError, MantyxError
+from .opened_tools import OpenedTools
 from .output import OutputType
 from .results import RunResult
 from .roster import Roster
@@ -21,7 +22,7 @@ from .run import Run
 from .run_events import deadline_after
 from .spec import RunSpec, check_names
 from .transport.bell import Inbox
-from .workspace import Workspace
+from .workspace import Workspace, with_tools
 
 __all__ = ["Launcher", "MapProgress", "run_many"]
 
@@ -162,6 +163,21 @@ class Launcher:
         self._lock = threading.Lock()
         self._runs: set[Run] = set()
         self._stopped = threading.Event()
+        self._opened = OpenedTools(())
+
+    def open(self) -> None:
+        """Resolve what lives elsewhere among the tools of every run, once for all of them. Blocks.
+
+        Raises:
+            MantyxError: One cannot be resolved; nothing was sent.
+        """
+        if self._common is not None:
+            self._opened = self._workspace.open_tools(self._common.tools, deadline_after(self._timeout))
+            self._common = with_tools(self._common, self._opened)
+
+    def close(self) -> None:
+        """Let go of what `open` opened. Does not block."""
+        self._opened.let_go()
 
     def run(self, item: str | Mapping[str, Any] | RunSpec) -> RunResult:
         """Run an agent for one item. Blocks; called by several threads."""
@@ -214,6 +230,8 @@ def run_many(
     as_completed: bool = False,
     return_errors: bool = False,
     progress: Callable[[MapProgress], None] | None = None,
+    before: Callable[[], None] | None = None,
+    after: Callable[[], None] | None = None,
 ) -> Generator[ResultT | BaseException, None, None]:
     """Call `run_one` for each item on threads, at most `max_workers` at once, and yield what comes of it.
 
@@ -226,6 +244,8 @@ def run_many(
         as_completed: Yield results as they come instead of in the order of the items.
         return_errors: Yield errors in place of results; otherwise the first one ends everything and is raised.
         progress: Called on the calling thread after each item.
+        before: Called when the first result is asked for.
+        after: Called once that has begun and nothing is under way any more.
 
     Raises:
         MantyxConfigError: `max_workers` or `items` is not allowed.
@@ -236,7 +256,18 @@ def run_many(
     callbacks(progress=progress)
     crew = _Crew(run_one, abort_all, max_workers, goes_on=return_errors)
     total = len(items) if isinstance(items, Sized) else None
-    return _loop(iter(items), total, crew, 2 * max_workers, as_completed, return_errors, progress)
+    loop = _loop(iter(items), total, crew, 2 * max_workers, as_completed, return_errors, progress)
+    return loop if before is None or after is None else _between(before, loop, after)
+
+
+def _between(
+    before: Callable[[], None], loop: Generator[ResultT, None, None], after: Callable[[], None]
+) -> Generator[ResultT, None, None]:
+    try:
+        before()
+        yield from loop
+    finally:
+        after()
 
 
 def _loop(

@@ -81,6 +81,7 @@ class RunReader:
         output: OutputType | None = None,
         request_id: str | None = None,
         rate_limit: RateLimit | None = None,
+        on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Start nothing yet.
 
@@ -89,6 +90,7 @@ class RunReader:
             keep_deltas: Keep text deltas for the result as well.
             last_seq: Events up to this one are not handed to the caller.
             attach: The run may have a past. Its whole log is read, so that calls answered then are not run again.
+            on_end: Called once nobody follows the run any more, perhaps more than once; does not block.
         """
         self.run_id = run_id
         self.backlog = Backlog(is_wanted=keep_events)
@@ -105,6 +107,7 @@ class RunReader:
         self._others: list[EventStream[Envelope]] = []
         self._skip_to = last_seq if attach else 0
         self._request_id, self._rate_limit = request_id, rate_limit
+        self._on_end = on_end
         self._envelopes = EnvelopeReader(0 if attach else last_seq)
         self._stopped = threading.Event()
         self.calls = RunToolCalls(
@@ -171,6 +174,7 @@ class RunReader:
             stream.release()
         self.backlog.drop()
         self.calls.close()
+        self._on_end()
         if self._thread.ident not in (None, threading.get_ident()):
             with contextlib.suppress(RuntimeError):  # it is being started just now, and will find itself closed
                 self._thread.join(join)
@@ -240,6 +244,7 @@ class RunReader:
             self.done.set()
             self.backlog.end()
             self.calls.close()
+            self._on_end()
             _readers.discard(self)
 
     def _follow(self) -> RunResult | None:

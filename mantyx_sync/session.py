@@ -6,20 +6,24 @@ import os
 import weakref
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NoReturn, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn, Sequence
 
 from .checks import callbacks, whole_number
-from .errors import MantyxConfigError, MantyxConflictError
+from .errors import MantyxConfigError, MantyxConflictError, MantyxNotFoundError
 from .events import RunEvent
 from .limits import MAX_REPLAYED_MESSAGES
+from .opened_tools import OpenedTools
 from .pages import listing_query
+from .reader import JOIN_S
 from .results import RunResult
 from .run import Run
+from .run_events import deadline_after
 from .session_info import SessionEventsPage, SessionInfo, SessionPage
 from .spec import OMITTED, RunSpec, build_spec, plan_only, spec_signature
+from .tools.registry import Registry
 from .transport.url import segment
 from .wire import Fields
-from .workspace import Workspace
+from .workspace import Workspace, with_tools
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,20 +48,33 @@ class AgentSession:
     One run at a time: a message that is sent while another one's run goes on, from whatever thread, is refused with
     `MantyxConflictError` before anything is sent. A stream that was closed, dropped or given up is no longer in the
     way here, though the server may be busy with it for a while. What a message overrides holds for its run alone.
+
+    The session's MCP servers and A2A agents stay connected from its creation to `end`, `close`, the client's `close`,
+    or until the session is dropped; a message after that connects anew. Those of a message's own `tools` are connected
+    for its run alone.
     """
 
     def __init__(
-        self, workspace: Workspace, session_id: str, tools: Iterable[Any], *, sends_tools: bool = False
+        self,
+        workspace: Workspace,
+        session_id: str,
+        tools: Sequence[Any],
+        opened: OpenedTools,
+        *,
+        sends_tools: bool = False,
     ) -> None:
         """Called by the client.
 
         Args:
-            tools: What this process answers for.
+            tools: What this process answers for, as it was given.
+            opened: The same, resolved.
             sends_tools: The session's own tools may be others, so these go out with every message.
         """
         self.id = session_id
         self._workspace = workspace
-        self._tools = tuple(tools)
+        self._tools = tools
+        self._opened = opened
+        self._registry = opened.registry()  # one for all messages: an A2A agent's conversation is the session
         self._sends_tools = sends_tools
         # The message that is being sent, by process: a child of a fork is not in the way of its parent's messages. A
         # dictionary, since its `setdefault` is one step for all threads, and no lock is held while we send.
@@ -176,13 +193,22 @@ class AgentSession:
         Raises:
             MantyxNotFoundError: There is no such session.
         """
-        end_session(self._workspace, self.id)
+        try:
+            end_session(self._workspace, self.id)
+        except MantyxNotFoundError:
+            self._opened.close(JOIN_S)
+            raise
+        self._opened.close(JOIN_S)
 
     def close(self) -> None:
-        """Let go of the session's run, if one goes on. The session itself goes on at the server: see `end`."""
+        """Let go of the session's run, if one goes on, and of its MCP servers and A2A agents.
+
+        Waits for these up to a second. The session itself goes on at the server: see `end`.
+        """
         run = self._current()
         if run is not None:
             run.close()
+        self._opened.close(JOIN_S)
 
     def __enter__(self) -> AgentSession:
         return self
@@ -201,8 +227,11 @@ class AgentSession:
         try:
             if self._current() is not None:
                 raise self._busy()
-            if self._sends_tools and spec.tools is OMITTED:
-                spec = replace(spec, tools=self._tools)
+            registry = None
+            if spec.tools is OMITTED:
+                registry = self._answering(deadline_after(timeout))
+                if self._sends_tools:
+                    spec = replace(spec, tools=self._opened.refs)
             run = self._workspace.create(
                 spec,
                 timeout,
@@ -211,12 +240,20 @@ class AgentSession:
                 output_type=output_type,
                 path=_path(self.id) + "/messages",
                 purpose="message",
-                default_tools=self._tools,
+                registry=registry,
             )
             self._run = weakref.ref(run)
             return run
         finally:
             del self._sending[process]
+
+    def _answering(self, deadline: float | None) -> Registry:
+        """Return who answers the calls of the session's own tools, connected anew where they were let go of."""
+        if self._opened.is_over:
+            self._opened = self._workspace.open_tools(self._tools, deadline)
+            self._registry = self._opened.registry()
+        self._opened.stay_here(self._workspace.keepers)
+        return self._registry
 
     def _current(self) -> Run | None:
         """Return the run that goes on, if this process follows one."""
@@ -232,16 +269,23 @@ class AgentSession:
 
 def create_session(workspace: Workspace, spec: RunSpec) -> AgentSession:
     """Create a session; see `MantyxClient.create_session`."""
-    answer = workspace.api.request("POST", "/agent-sessions", body=spec.to_wire("session"))
-    session_id = Fields(answer.json(), "new session").text("sessionId")
     tools: Any = () if spec.tools is OMITTED else spec.tools
-    return AgentSession(workspace, session_id, tools)
+    opened = workspace.open_tools(tools)
+    try:
+        body = with_tools(spec, opened).to_wire("session")
+        answer = workspace.api.request("POST", "/agent-sessions", body=body)
+        session_id = Fields(answer.json(), "new session").text("sessionId")
+        return AgentSession(workspace, session_id, tools, opened)
+    except BaseException:
+        opened.let_go()
+        raise
 
 
 def resume_session(workspace: Workspace, session_id: str, tools: tuple[Any, ...] | None) -> AgentSession:
     """Take up a session that exists; see `MantyxClient.resume_session`."""
     get_info(workspace, session_id)
-    return AgentSession(workspace, session_id, tools or (), sends_tools=bool(tools))
+    opened = workspace.open_tools(tools or ())
+    return AgentSession(workspace, session_id, tools or (), opened, sends_tools=bool(tools))
 
 
 def get_info(workspace: Workspace, session_id: str) -> SessionInfo:

@@ -28,11 +28,14 @@ class SessionCalls:
     def create_session(self, **fields: Unpack[RunSpecArgs]) -> AgentSession:
         """Create a session: a conversation that the server keeps (wire §2.2).
 
+        MCP servers and A2A agents among its tools are connected first, and stay so until it is ended or closed.
+
         Args:
             fields: Fields of `RunSpec`; they are the session's defaults, which a message may override.
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
+            MantyxError: A server among the tools cannot be reached; nothing was sent.
         """
         from .session import create_session
 
@@ -43,10 +46,12 @@ class SessionCalls:
 
         Args:
             tools: The tools that this process answers for; they go out with each message, as the session's own may
-                be others. `None` leaves the session's tools alone, with nobody here to answer for local ones.
+                be others. `None` leaves the session's tools alone, with nobody here to answer for local ones. MCP
+                servers and A2A agents among them are connected now, and stay so until it is ended or closed.
 
         Raises:
             MantyxNotFoundError: There is no such session.
+            MantyxError: A server among the tools cannot be reached.
         """
         from .session import resume_session
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from .api import WorkspaceAPI
 from .api_errors import api_error, rate_limit, request_id
 from .errors import MantyxAPIError, MantyxConfigError, MantyxError
 from .events import RunEvent
+from .opened_tools import CLOSE_S, Keeper, OpenedTools, join_keepers, open_tools
 from .output import OutputType
 from .reader import FollowSettings, RunReader, warn_if_threads_are_off
 from .recovery import ambiguous, find_run, may_exist, tag_run
@@ -37,7 +39,16 @@ if TYPE_CHECKING:
 
     Purpose = Literal["run", "message"]
 
-__all__ = ["Workspace"]
+__all__ = ["Workspace", "with_tools"]
+
+
+def with_tools(spec: RunSpec, opened: OpenedTools) -> RunSpec:
+    """Return a spec with its tools resolved."""
+    return replace(spec, tools=opened.refs) if opened.has_servers else spec
+
+
+def _nothing() -> None:
+    pass
 
 
 class Workspace:
@@ -71,6 +82,7 @@ class Workspace:
         self.executor = ToolExecutor(max_tool_workers)
         self.deadlines = Deadlines()
         self._readers: Roster[RunReader] = Roster()
+        self.keepers: Roster[Keeper] = Roster()
 
     def changed(self, options: Mapping[str, Any]) -> Workspace:
         """Return a workspace with other settings that shares everything else with this one."""
@@ -91,11 +103,15 @@ class Workspace:
         return FollowSettings(self.settings.stream_idle_timeout, self.settings.reconnect_timeout)
 
     def close(self) -> None:
-        """Let go of every run that is followed, of idle threads and of connections."""
+        """Let go of every run that is followed, of tools that live elsewhere, of idle threads and of connections."""
         for reader in self._readers.items():
             reader.close()
+        keepers = self.keepers.items()
+        for keeper in keepers:
+            keeper.give_up()
         self.executor.close()
         self.api.transport.close()
+        join_keepers(keepers, CLOSE_S)
 
     def cancel_run(self, run_id: str) -> None:
         """Ask the server to cancel a run; its handlers in this process hear of it. One request; blocks."""
@@ -119,17 +135,19 @@ class Workspace:
         output_type: Any = None,
         path: str = "/agent-runs",
         purpose: Purpose = "run",
-        default_tools: Iterable[Any] = (),
+        registry: Registry | None = None,
     ) -> Run:
-        """Create a run and follow it. Blocks until it is created.
+        """Create a run and follow it. Blocks until it is created, and before that until its tools are resolved.
 
         Args:
             output_type: As `MantyxClient.run_agent`; or an `OutputType`.
             path: The route that creates it.
-            default_tools: What this process answers for where the spec names no tools.
+            registry: Who answers calls; the owner of the tools closes them. `None`: the tools of the spec, which are
+                opened for this run and closed when it is over.
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
+            MantyxError: A tool cannot be resolved; nothing was sent.
             MantyxAPIError, MantyxNetworkError, MantyxTimeoutError: The run was not created, or nobody knows.
         """
         warn_if_threads_are_off()
@@ -141,6 +159,34 @@ class Workspace:
             if spec.output_schema is not OMITTED:
                 raise MantyxConfigError("output_schema: given together with output_type, must be one of the two")
             spec = spec.with_output_schema(output.to_wire())
+        if registry is not None:
+            return self._create(spec, deadline, registry, None, wants_events, is_owned, output, path, purpose)
+        spec.validate(purpose)  # before servers are started for it
+        opened = self.open_tools(spec.tools, deadline)
+        try:
+            spec = with_tools(spec, opened)
+            registry = opened.registry()
+            return self._create(spec, deadline, registry, opened, wants_events, is_owned, output, path, purpose)
+        except BaseException:
+            opened.let_go()
+            raise
+
+    def open_tools(self, tools: Any, deadline: float | None = None) -> OpenedTools:
+        """Resolve the tools of a spec that live elsewhere; see `opened_tools.open_tools`."""
+        return open_tools(() if tools is OMITTED else tools, deadline, self.keepers)
+
+    def _create(
+        self,
+        spec: RunSpec,
+        deadline: float | None,
+        registry: Registry,
+        opened: OpenedTools | None,
+        wants_events: bool,
+        is_owned: bool,
+        output: OutputType | None,
+        path: str,
+        purpose: Purpose,
+    ) -> Run:
         body = spec.to_wire(purpose)
         tag = tag_run(body) if self.settings.recoverable_runs else None
         answer: Answer | None = None
@@ -155,17 +201,17 @@ class Workspace:
                 raise ambiguous(error, None) from error
             run_id = find_run(self.api, tag, error, deadline)
             stream_url = self.api.stream_url(run_id)
-        tools: Any = default_tools if spec.tools is OMITTED else spec.tools
         try:
             return self.follow(
                 run_id,
                 stream_url,
-                tools,
+                registry,
                 deadline,
                 wants_events=wants_events,
                 is_owned=is_owned,
                 output=output,
                 answer=answer,
+                opened=opened,
             )
         except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
             self.give_up(run_id)
@@ -174,21 +220,28 @@ class Workspace:
     def attach(self, run_id: str, tools: tuple[Any, ...], last_seq: int, timeout: float | None) -> Run:
         """Follow a run that exists; see `MantyxClient.attach_run`."""
         warn_if_threads_are_off()
-        return self.follow(
-            run_id,
-            self.api.stream_url(run_id),
-            tools,
-            deadline_after(timeout),
-            wants_events=True,
-            last_seq=last_seq,
-            attach=bool(tools),
-        )
+        deadline = deadline_after(timeout)
+        opened = self.open_tools(tools, deadline)
+        try:
+            return self.follow(
+                run_id,
+                self.api.stream_url(run_id),
+                opened.registry(),
+                deadline,
+                wants_events=True,
+                last_seq=last_seq,
+                attach=bool(tools),
+                opened=opened,
+            )
+        except BaseException:
+            opened.let_go()
+            raise
 
     def follow(
         self,
         run_id: str,
         stream_url: str,
-        tools: Iterable[Any],
+        registry: Registry,
         deadline: float | None,
         *,
         wants_events: bool,
@@ -197,8 +250,9 @@ class Workspace:
         attach: bool = False,
         output: OutputType | None = None,
         answer: Answer | None = None,
+        opened: OpenedTools | None = None,
     ) -> Run:
-        """Start a thread that follows a run; return the run."""
+        """Start a thread that follows a run, and lets go of `opened` at its end; return the run."""
         settings = self.settings
         request = request_id(answer.headers) if answer is not None else None
         limits = rate_limit(answer.headers) if answer is not None else None
@@ -207,7 +261,7 @@ class Workspace:
             run_id,
             stream_url,
             self.follow_settings,
-            registry=Registry(tools),
+            registry=registry,
             executor=self.executor,
             deadlines=self.deadlines,
             keep_events=wants_events,
@@ -217,6 +271,7 @@ class Workspace:
             output=output,
             request_id=request,
             rate_limit=limits,
+            on_end=_nothing if opened is None else opened.let_go,
         )
         self._readers.add(reader)
         run = Run(

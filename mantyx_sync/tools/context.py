@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from mantyx_sync.errors import ToolError
+from mantyx_sync.tools.cancellation import Cancellation
 
 __all__ = ["ToolContext"]
 
@@ -30,7 +31,7 @@ class ToolContext:
     run_id: str = ""
     tool_use_id: str = ""
     name: str = ""
-    cancelled: threading.Event = field(default_factory=threading.Event, repr=False, compare=False)
+    cancelled: threading.Event = field(default_factory=Cancellation, repr=False, compare=False)
     deadline: Optional[float] = None
 
     @property
