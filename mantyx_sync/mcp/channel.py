@@ -18,10 +18,11 @@ message reaches the server and how its answer comes back, and nothing of what it
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Callable, Mapping, Optional, Protocol
+
+from ..tools.cancellation import Cancellation
 
 __all__ = ["Cancellation", "Channel", "Era", "Outgoing", "Receiver", "Waiting"]
 
@@ -31,44 +32,6 @@ class Era(Enum):
 
     HANDSHAKE = "handshake"
     STATELESS = "stateless"
-
-
-class Cancellation(threading.Event):
-    """A flag that ends a wait: set it from any thread, and the call that was given it is cancelled.
-
-    It is a `threading.Event`, so code that polls works with it too. Setting it runs the callbacks that were added, on
-    the thread that sets it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._guard = threading.Lock()
-        self._callbacks: list[Callable[[], None]] = []
-
-    def set(self) -> None:
-        """Cancel. Again changes nothing."""
-        super().set()
-        with self._guard:
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
-
-    def add(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have `callback` run when it is set: at once, on this thread, if it is set already.
-
-        It must neither block nor raise. Returns a function that takes it back.
-        """
-        with self._guard:
-            if not self.is_set():
-                self._callbacks.append(callback)
-                return lambda: self._take_back(callback)
-        callback()
-        return lambda: None
-
-    def _take_back(self, callback: Callable[[], None]) -> None:
-        with self._guard:
-            if callback in self._callbacks:
-                self._callbacks.remove(callback)
 
 
 @dataclass(frozen=True)
