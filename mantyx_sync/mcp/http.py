@@ -1,0 +1,251 @@
+"""The channel to an MCP server over Streamable HTTP, in both eras (mcp-client §4).
+
+Each request is a POST of its own, read by the thread that waits for it, so one call never holds up another. Only what
+a server sends to a session unasked needs a thread: the GET stream's, one for each session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import weakref
+from typing import Any, Mapping
+
+import requests
+
+from ..checks import whole_number
+from ..errors import MantyxError, MantyxTimeoutError
+from .channel import Era, Outgoing, Receiver, Waiting
+from .errors import McpCancelled, McpConnectionError, McpSessionGone
+from .http_endpoint import Endpoint
+from .http_exchange import Exchange
+from .http_line import Line
+from .http_push import PushStream
+from .http_session import Dealings, Session, headers_of
+from .patience import Ending, Patience
+
+__all__ = ["HttpChannel"]
+
+log = logging.getLogger(__name__)
+
+DEFAULT_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+NOTIFY_S = 30.0
+"""How long handing over a notification may take if the caller sets no deadline."""
+CANCEL_S = 1.0
+"""How long telling the server that a call was given up may take."""
+DELETE_S = 2.0
+"""How long telling the server that a session is over may take."""
+
+
+class HttpChannel:
+    """A `Channel` over HTTP. Any thread may use it; a child of a fork begins anew.
+
+    Proxies and CA files hold as `requests` has them: those of the environment (with `NO_PROXY`), or of the session
+    that was given. Cookies and `.netrc` are not used. Left to the garbage collector it frees its sockets and its
+    thread, but does not tell the server; `close` does.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        receiver: Receiver,
+        *,
+        headers: Mapping[str, str] | None = None,
+        session: requests.Session | None = None,
+        connect_timeout: float = 10.0,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    ) -> None:
+        """Check what was given; nothing is sent yet.
+
+        Args:
+            url: The server's endpoint. A query is allowed and shown nowhere.
+            receiver: Takes what the server sends unasked; held by a weak reference.
+            headers: Sent with every request; those of the protocol go first.
+            session: Its proxies, CA files, client certificates, adapters, headers and `auth` are used.
+            connect_timeout: Seconds to open a connection.
+            max_message_bytes: Larger messages of the server are a protocol error.
+
+        Raises:
+            MantyxConfigError: One of them cannot be used.
+        """
+        self._max_message_bytes = whole_number(max_message_bytes, "max_message_bytes", 1024)
+        self._endpoint = Endpoint(url, headers=headers, session=session, connect_timeout=connect_timeout)
+        self._receiver: weakref.ref[Receiver] = weakref.ref(receiver)
+        self._lines: dict[int, Line] = {}  # by process: no thread, lock or session survives a fork
+        self._is_closed = False
+        weakref.finalize(self, _let_go, self._lines)
+
+    def __repr__(self) -> str:
+        return f"HttpChannel({self._endpoint!r})"
+
+    @property
+    def label(self) -> str:
+        """What to call the server in a sentence: scheme, host and path."""
+        return self._endpoint.label
+
+    @property
+    def generation(self) -> int:
+        """Number of the session in use; `initialize` begins a new one, a fork as well."""
+        return self._line().dealings.number
+
+    def exchange(self, request: Outgoing, waiting: Waiting) -> Mapping[str, Any]:
+        """Send a request and return its response (see `Channel`). Blocks; nothing is sent twice."""
+        line = self._line()
+        dealings = line.dealings
+        is_opening = request.message["method"] == "initialize"
+        session = None
+        if request.era is Era.HANDSHAKE and not is_opening:
+            session = dealings.session_for(request.generation, line.label)
+        with dealings.wait(waiting, line.label) as patience:
+            exchange = Exchange(line, request, waiting, session, patience)
+            try:
+                return exchange.response()
+            except McpSessionGone:
+                raise
+            except (McpConnectionError, MantyxTimeoutError) as error:
+                if patience.is_late:
+                    patience.end(Ending.DEADLINE)
+                if patience.ended_by is None:
+                    raise
+                is_sent = getattr(error, "sent", None) is not False
+                if is_sent:
+                    self._tell_given_up(line, request, session, patience)
+                raise _given_up(request, waiting, patience, line.label, is_sent) from error.__cause__
+            except MantyxError:
+                raise
+            except BaseException:  # Ctrl-C
+                self._tell_given_up(line, request, session, patience)
+                raise
+
+    def notify(self, message: Mapping[str, Any], era: Era, version: str | None, deadline: float | None) -> None:
+        """Send a notification (see `Channel`). A refusal other than 401, 403 or a session's end is only logged."""
+        line = self._line()
+        session = line.dealings.session if era is Era.HANDSHAKE else None
+        if session is not None and session.is_over:
+            raise McpSessionGone(f"{line.label}: the session is over; the notification was not sent")
+        waiting = Waiting(time.monotonic() + NOTIFY_S if deadline is None else deadline)
+        what = f"{line.label}: {message.get('method')}"
+        with line.dealings.wait(waiting, line.label) as patience:
+            try:
+                opened = line.deliver(message, era, version, session, patience)
+            except MantyxTimeoutError:
+                raise MantyxTimeoutError(f"{what}: not handed over in time") from None
+            except McpConnectionError:
+                if patience.ended_by is Ending.DEADLINE:
+                    raise MantyxTimeoutError(f"{what}: not handed over in time") from None
+                raise
+        unauthorized = line.auth_error(opened)
+        if unauthorized is not None:
+            raise unauthorized
+        if opened.status == 404 and session is not None and session.id is not None:
+            session.end()
+            raise McpSessionGone(f"{what}: the server has forgotten the session (404)", status=404)
+        if opened.status >= 400:
+            log.info("%s: the server answered %d", what, opened.status)
+
+    def opened(self, era: Era, version: str | None) -> None:
+        """Open the GET stream if a session id was issued: without one, a server may keep it open for ever, silent."""
+        line = self._line()
+        session = line.dealings.session
+        if era is Era.HANDSHAKE and session is not None and session.id is not None and session.push is None:
+            session.push = PushStream(line, session, version)
+            if session.is_over:  # meanwhile
+                session.push.end()
+            session.push.start()
+            session.version = version
+
+    def close(self) -> None:
+        """End every wait, the GET stream and the session; close the connections. Blocks a few seconds at most."""
+        line = self._line()
+        dealings = line.dealings
+        if dealings.is_closed:
+            return
+        session = dealings.session
+        for sender in list(dealings.senders):
+            sender.join(CANCEL_S)
+        self._is_closed = dealings.is_closed = True
+        dealings.end_waits()
+        if session is not None:
+            if session.push is not None:
+                session.push.join()
+            if session.id is not None and not session.is_over:
+                session.is_over = True
+                self._delete(line, session)
+        self._endpoint.close()
+
+    # ------------------------------------------------------------------------------------
+
+    def _line(self) -> Line:
+        pid = os.getpid()
+        line = self._lines.get(pid)
+        if line is None:
+            number = max((other.dealings.number + 1 for other in list(self._lines.values())), default=0)
+            dealings = Dealings(number, is_closed=self._is_closed)
+            line = Line(self._endpoint, dealings, self._receiver, self._max_message_bytes)
+            line = self._lines.setdefault(pid, line)
+        return line
+
+    def _tell_given_up(self, line: Line, request: Outgoing, session: Session | None, patience: Patience) -> None:
+        """Have the server stop (mcp-client §6.5). In the stateless era closing the answer has done that."""
+        if request.era is not Era.HANDSHAKE or not request.may_cancel or patience.ended_by is Ending.CLOSED:
+            return
+        senders = line.dealings.senders
+        message = {
+            "jsonrpc": "2.0",
+            "method": "notifications/cancelled",
+            "params": {"requestId": request.message["id"], "reason": _reason(patience)},
+        }
+        # Not on this thread, whose time is over. Ends by itself within CANCEL_S, joined by close(); a daemon, since
+        # at exit it is of no use.
+        sender = threading.Thread(
+            target=_send_quietly, args=(line, message, request.version, session), name="mantyx-mcp-cancel", daemon=True
+        )
+        senders[:] = [other for other in senders if other.is_alive()] + [sender]
+        try:
+            sender.start()
+        except RuntimeError:  # the interpreter is ending, or there are too many threads
+            senders.remove(sender)
+
+    def _delete(self, line: Line, session: Session) -> None:
+        headers = headers_of(Era.HANDSHAKE, session.version, session, has_body=False)
+        waiting = Waiting(time.monotonic() + DELETE_S)
+        with contextlib.suppress(MantyxError), Patience(waiting, line.dealings.deadlines) as patience:
+            opened = self._endpoint.open("DELETE", headers, None, patience.left, patience.release)
+            log.debug("%s: session ended (%d)", line.label, opened.status)
+            opened.close()
+
+
+def _send_quietly(line: Line, message: Mapping[str, Any], version: str | None, session: Session | None) -> None:
+    waiting = Waiting(time.monotonic() + CANCEL_S)
+    with contextlib.suppress(MantyxError), line.dealings.wait(waiting, line.label) as patience:
+        line.deliver(message, Era.HANDSHAKE, version, session, patience)
+
+
+def _reason(patience: Patience) -> str:
+    if patience.ended_by in (Ending.DEADLINE, Ending.IDLE):
+        return f"timed out after {patience.waited:.1f}s"
+    return "cancelled by the caller"
+
+
+def _given_up(request: Outgoing, waiting: Waiting, patience: Patience, label: str, is_sent: bool) -> MantyxError:
+    """Return the error of a wait that was ended from outside."""
+    what = f"{label}: {request.message['method']}"
+    then = "the server may have executed it" if is_sent else "it was not sent"
+    reason = patience.ended_by
+    if reason is Ending.CANCELLED:
+        return McpCancelled(f"{what} was cancelled; {then}")
+    if reason is Ending.CLOSED:
+        return McpConnectionError(f"{what}: the client was closed meanwhile; {then}", sent=None if is_sent else False)
+    if reason is Ending.IDLE:
+        return MantyxTimeoutError(f"{what}: no message for {waiting.idle_timeout:g} s (idle_timeout); {then}")
+    return MantyxTimeoutError(f"{what}: no response after {patience.waited:.1f} s; {then}")
+
+
+def _let_go(lines: Mapping[int, Line]) -> None:
+    """End what goes on for a channel that was collected; takes no lock and touches nothing of another process."""
+    line = lines.get(os.getpid())
+    if line is not None:
+        line.dealings.end_waits()

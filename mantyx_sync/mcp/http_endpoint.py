@@ -1,0 +1,193 @@
+"""The address of an MCP server over HTTP: which headers go there, and which redirects are followed."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import re
+from typing import Any, Mapping
+from urllib.parse import urljoin, urlsplit
+
+import requests
+from requests.auth import AuthBase, HTTPBasicAuth
+
+from .._version import __version__
+from ..api_errors import api_error
+from ..checks import refusal, seconds, shown
+from ..errors import MantyxConfigError, MantyxNetworkError
+from ..transport.answers import Opened
+from ..transport.body import Release
+from ..transport.http import HttpTransport
+from ..transport.retry import RetryPolicy
+from ..transport.secret import Secret
+from ..transport.url import BaseURL
+from .errors import McpConnectionError, McpProtocolError
+
+__all__ = ["Endpoint"]
+
+log = logging.getLogger(__name__)
+
+MAX_REDIRECTS = 3
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+# Ours, whether a request carries them or not.
+_PROTOCOL_HEADERS = re.compile(
+    r"mcp-(session-id|protocol-version|method|name|param-.*)|accept|content-type|content-length|transfer-encoding|"
+    r"connection|host|last-event-id",
+    re.IGNORECASE,
+)
+
+
+class Endpoint:
+    """Send requests to one URL, and to nowhere else. Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        session: requests.Session | None = None,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        """Check what was given; nothing is sent yet.
+
+        Raises:
+            MantyxConfigError: The URL, a header, the session or the time-out cannot be used.
+        """
+        base = _base(url)
+        self._url = Secret(url.strip())  # services put keys into the query
+        self._connect_timeout = seconds(connect_timeout, "connect_timeout")
+        own = _checked_headers(headers)
+        self._transport = HttpTransport(
+            base,
+            auth=_auth(session, own),
+            make_error=api_error,
+            timeout=self._connect_timeout,
+            retry=RetryPolicy(max_retries=0),
+            headers=own,
+            session=session,
+        )
+        self._base = base
+        self.label = f"MCP server {base.text}"
+        """What to call the server in a sentence; without the query."""
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self._base.text!r})"
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self._transport.close()
+
+    def open(
+        self, method: str, headers: Mapping[str, str], data: bytes | None, read_timeout: float, release: Release
+    ) -> Opened:
+        """Send one request and return its answer, which is no redirect. Blocks until the answer's headers are there.
+
+        307 and 308 within the origin are followed.
+
+        Raises:
+            McpConnectionError: No answer. `sent` is false when the request surely did not arrive.
+            MantyxTimeoutError: The answer did not begin in time.
+            McpProtocolError: The server redirects elsewhere, too often, or in a way that changes the request.
+        """
+        url = self._url
+        for _ in range(MAX_REDIRECTS + 1):
+            try:
+                opened = self._transport.open(
+                    method,
+                    url,
+                    headers=headers,
+                    data=data,
+                    connect_timeout=min(self._connect_timeout, read_timeout),
+                    read_timeout=read_timeout,
+                    release=release,
+                )
+            except MantyxNetworkError as error:
+                text = f"{self.label}: {error.message}"
+                raise McpConnectionError(text, sent=error.sent, cause=error.__cause__) from error.__cause__
+            status = opened.status
+            if not 300 <= status < 400:
+                return opened
+            location = opened.headers.get("Location") or ""
+            opened.close()
+            target = Secret(_join(url, location))
+            if status not in (307, 308) or not self._base.has_origin_of(target):
+                raise McpProtocolError(
+                    f"{self.label} redirects ({status}) to {_site(target) or 'nowhere'}. Only 307 and 308 within the "
+                    "origin are followed, so that no credential leaves it; give the final address as url."
+                )
+            log.debug("%s redirects (%d) within its origin", self.label, status)
+            url = target
+            if status == 308:
+                self._url = target  # for good
+        raise McpProtocolError(f"{self.label} redirects more than {MAX_REDIRECTS} times")
+
+
+def _base(url: Any) -> BaseURL:
+    text = url.strip() if isinstance(url, str) else ""
+    address, _, fragment = text.partition("#")
+    address = address.partition("?")[0]
+    try:
+        if "@" in (urlsplit(text).netloc or address):
+            raise refusal("url", "an address with credentials", "carry them in headers instead")
+    except MantyxConfigError:
+        raise
+    except ValueError:
+        pass
+    if fragment:
+        raise refusal("url", f"{address!r} with a fragment", "have none")
+    try:
+        return BaseURL(address, field="url")
+    except MantyxConfigError:
+        given = address if isinstance(url, str) else url
+        raise refusal("url", shown(given), "be an absolute URL such as https://tools.example/mcp") from None
+
+
+def _checked_headers(headers: Any) -> dict[str, str]:
+    """Return the headers of every request: the caller's without those that the protocol sets."""
+    checked = {"User-Agent": f"mantyx-sync/{__version__} Python/{platform.python_version()}"}
+    if headers is None:
+        return checked
+    if not isinstance(headers, Mapping):
+        raise refusal("headers", type(headers).__name__, "be a mapping of names to values")
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            raise refusal("headers", f"the name {shown(name)}", "be a header name")
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            raise refusal(f"headers[{name!r}]", "a value that no header can carry", "be text on one line, in Latin-1")
+        if _PROTOCOL_HEADERS.fullmatch(name):
+            log.debug("header %s is set by the protocol; the one that was given is left out", name)
+            continue
+        if name.lower() == "user-agent":
+            checked.pop("User-Agent", None)
+        checked[name] = Secret(value.strip())
+    return checked
+
+
+def _auth(session: Any, headers: Mapping[str, str]) -> AuthBase | None:
+    """Return what the caller's session authenticates with; a header given for this server goes first."""
+    auth = getattr(session, "auth", None)
+    if auth is None or any(name.lower() == "authorization" for name in headers):
+        return None
+    if isinstance(auth, tuple) and len(auth) == 2:
+        return HTTPBasicAuth(*auth)
+    if not callable(auth):
+        raise refusal("session.auth", type(auth).__name__, "be a (user, password) tuple or callable")
+    return auth  # type: ignore[no-any-return]  # requests takes any callable
+
+
+def _join(url: str, location: str) -> str:
+    try:
+        return urljoin(url, location) if location else ""
+    except ValueError:
+        return ""
+
+
+def _site(url: str) -> str:
+    """Return scheme, host and port: no user, path or query, which may hold credentials."""
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"[:200] if parts.netloc else ""
+    except ValueError:
+        return ""

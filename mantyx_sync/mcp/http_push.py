@@ -1,0 +1,129 @@
+"""The GET stream of a session: what a server sends that belongs to no call (mcp-client §4.4).
+
+Requests come on it as well. Nobody who does not read it can answer them, and the tool that asked would wait for ever.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from ..errors import MantyxError
+from ..transport.body import BodyBroken, BodyIdle
+from ..transport.sse import FrameTooLarge
+from .channel import Era, Waiting
+from .errors import McpConnectionError
+from .http_line import Line
+from .http_session import Session, headers_of
+from .messages import Kind, kind_of_message
+from .patience import Ending
+from .sse_messages import SseMessages
+
+__all__ = ["PushStream"]
+
+log = logging.getLogger(__name__)
+
+MAX_FAILURES = 2
+"""Failed connections in a row after which the stream is given up."""
+SETTLED_S = 5.0
+"""A connection that lasted this long did not fail, though nothing came on it: something between us cuts idle ones."""
+JOIN_S = 2.0
+
+
+class PushStream:
+    """Reads the stream on a thread of its own, until it is ended or the server has had enough of it."""
+
+    def __init__(self, line: Line, session: Session, version: str | None) -> None:
+        self._line = line
+        self._session = session
+        self._version = version
+        self._patience = line.dealings.wait(Waiting(), line.label)
+        self._answered = threading.Event()
+        # Owned by the session: ended by it, by close() or by the collector's finalizer, which shut the connection;
+        # joined by close(). A daemon, since nothing is lost at exit.
+        self._thread = threading.Thread(target=self._run, name="mantyx-mcp-push", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read. Does not block."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # the interpreter is ending, or there are too many threads
+            log.info("%s: no thread for what it sends unasked: %s", self._line.label, error)
+            self._patience.__exit__()
+            self._answered.set()
+
+    def wait_answered(self, timeout: float) -> None:
+        """Wait until the server has the stream, or does not offer it: what it sends before that may be lost."""
+        self._answered.wait(timeout)
+
+    def end(self) -> None:
+        """Have the thread end. Neither blocks nor raises."""
+        self._patience.end(Ending.CLOSED)
+
+    def join(self) -> None:
+        """Wait for the end of the thread, unless it is this one."""
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        try:
+            with self._patience:
+                self._follow()
+        except Exception:
+            log.exception("%s: reading what it sends unasked failed", self._line.label)
+        finally:
+            self._answered.set()
+
+    def _follow(self) -> None:
+        messages = SseMessages(self._line.max_message_bytes)
+        failures = 0
+        while self._patience.ended_by is None:
+            began = time.monotonic()
+            outcome = self._read(messages)
+            if outcome is None:
+                return
+            failures = 0 if outcome or time.monotonic() - began >= SETTLED_S else failures + 1
+            if failures >= MAX_FAILURES:
+                log.debug("%s: gave up the stream of what it sends unasked", self._line.label)
+                return
+            self._patience.pause(messages.retry_s)
+            messages.reconnected()
+
+    def _read(self, messages: SseMessages) -> bool | None:
+        """Read one connection to its end; tell whether anything came, `None` if it is of no use to try again."""
+        line, patience = self._line, self._patience
+        headers = headers_of(Era.HANDSHAKE, self._version, self._session, has_body=False)
+        headers["Cache-Control"] = "no-cache"
+        headers["Accept-Encoding"] = "identity"  # what is compressed may be held back on the way
+        if messages.last_event_id is not None:
+            headers["Last-Event-ID"] = messages.last_event_id
+        try:
+            opened = line.endpoint.open("GET", headers, None, patience.left, patience.release)
+        except McpConnectionError:
+            return False
+        except MantyxError:  # a redirect elsewhere
+            return None
+        self._answered.set()
+        something = False
+        try:
+            if opened.status != 200 or opened.media_type != "text/event-stream":
+                log.debug("%s: no stream of what it sends unasked (%d)", line.label, opened.status)
+                return False if opened.status in (408, 429) or opened.status >= 500 else None
+            log.debug("%s: stream of what it sends unasked opened", line.label)
+            data = opened.read()
+            while data:
+                for message in messages.feed(data):
+                    something = True
+                    if kind_of_message(message) is Kind.RESPONSE:  # to a request that was given up
+                        continue
+                    line.take(message, Era.HANDSHAKE, self._version, self._session, patience)
+                data = opened.read()
+        except (BodyBroken, BodyIdle):
+            pass
+        except FrameTooLarge as error:
+            log.warning("%s: %s", line.label, error)
+            return None
+        finally:
+            opened.close()
+        return something
