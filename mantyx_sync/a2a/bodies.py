@@ -1,0 +1,127 @@
+"""Bodies of HTTP for our A2A server: reading those of requests, making those of answers (PEP 3333, a2a §5)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from typing import Any, Callable, Iterator, List, Mapping, Sequence, Tuple
+
+from .inputs import JSON
+from .requests import Call, write_success
+from .service import Following
+
+__all__ = ["EventBody", "TooLarge", "json_answer", "pass_by", "plain_answer", "read_body", "version_of"]
+
+Environ = Mapping[str, Any]
+StartResponse = Callable[..., Any]
+
+HEARTBEAT = b": still here\n\n"
+
+
+class EventBody:
+    """An iterator over the pieces of the body. The server calls `close` at its end, however that comes.
+
+    The task as it is comes first and at once. Then the events, and a comment after each `heartbeat` seconds of
+    silence: writing it is how a server notices that its caller has gone.
+    """
+
+    def __init__(self, call: Call, following: Following, heartbeat: float) -> None:
+        """Wait for nothing yet."""
+        self._call = call
+        self._following = following
+        self._heartbeat = heartbeat
+        self._has_begun = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        write_event = self._call.dialect.write_event
+        if not self._has_begun:
+            self._has_begun = True
+            return self._frame(write_event(self._following.first))
+        events = self._following.subscription.next(time.monotonic() + self._heartbeat)
+        if events is None:
+            raise StopIteration
+        if not events:
+            return HEARTBEAT
+        return b"".join(self._frame(write_event(event)) for event in events)
+
+    def close(self) -> None:
+        """Follow the task no longer; it goes on."""
+        self._following.end()
+
+    def _frame(self, result: Mapping[str, Any]) -> bytes:
+        # ASCII on one line: a reader that splits at any of Unicode's line ends gets it whole (field note A2A-10).
+        return (
+            b"data: " + json.dumps(write_success(self._call, result), separators=(",", ":")).encode("ascii") + b"\n\n"
+        )
+
+
+class TooLarge(Exception):
+    """A body that is not read."""
+
+
+def read_body(environ: Environ, limit: int) -> bytes:
+    """Read exactly the request's body."""
+    source, given = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
+    if given:
+        length = int(given) if given.isdigit() and len(given) < 20 else 0
+        if length > limit:
+            pass_by(environ)
+            raise TooLarge
+        return _read(source, length)
+    if not environ.get("wsgi.input_terminated"):  # there is nothing, or no telling where it ends
+        return b""
+    body = _read(source, limit + 1)
+    if len(body) > limit:
+        raise TooLarge
+    return body
+
+
+def _read(source: Any, length: int) -> bytes:
+    pieces = []
+    while length > 0:
+        piece = source.read(min(length, 1024 * 1024))
+        if not piece:  # the caller has gone in the middle: what there is will not be JSON
+            break
+        pieces.append(piece)
+        length -= len(piece)
+    return b"".join(pieces)
+
+
+def pass_by(environ: Environ) -> None:
+    """Read a body that nobody wants, within reason: a server that closes on unread bytes may lose our answer."""
+    given = environ.get("CONTENT_LENGTH") or ""
+    left = min(int(given), 16 * 1024 * 1024) if given.isdigit() and len(given) < 20 else 0
+    with contextlib.suppress(OSError):
+        while left > 0:
+            piece = environ["wsgi.input"].read(min(left, 1024 * 1024))
+            if not piece:
+                return
+            left -= len(piece)
+
+
+def version_of(query: str) -> str:
+    """Return the version that the query asks for: the header's other form."""
+    for pair in query.split("&"):
+        name, _, value = pair.partition("=")
+        if name.lower() == "a2a-version":
+            return value
+    return ""
+
+
+def json_answer(start_response: StartResponse, body: Mapping[str, Any], status: str = "200 OK") -> List[bytes]:
+    # ASCII alone: lone halves of surrogate pairs, and line ends of Unicode that a reader might split at, are escaped.
+    data = json.dumps(body, separators=(",", ":")).encode("ascii")
+    start_response(status, [("Content-Type", JSON), ("Content-Length", str(len(data))), ("Cache-Control", "no-store")])
+    return [data]
+
+
+def plain_answer(start_response: StartResponse, status: str, headers: Sequence[Tuple[str, str]] = ()) -> List[bytes]:
+    data = status.partition(" ")[2].encode("ascii") + b"\n"
+    start_response(
+        status, [*headers, ("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(data)))]
+    )
+    return [data]

@@ -1,0 +1,153 @@
+"""A threaded server for WSGI applications out of the standard library: `A2AApp.run` and `A2AApp.serve`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import sys
+import threading
+import time
+from socketserver import ThreadingMixIn
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Set
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+if TYPE_CHECKING:
+    from .wsgi import A2AApp
+
+__all__ = ["DevServer"]
+
+log = logging.getLogger(__name__)
+
+IDLE_TIMEOUT_S = 60.0
+"""How long a connection may keep a thread without sending its request."""
+STOP_TIMEOUT_S = 5.0
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = IDLE_TIMEOUT_S
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
+        log.debug("%s " + format, self.address_string(), *args)
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+    block_on_close = False  # we join them ourselves, with a deadline
+    request_queue_size = 128
+
+    def __init__(self, host: str, port: int) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.lock = threading.Lock()
+        self.open: Set[socket.socket] = set()
+        self.threads: Set[threading.Thread] = set()
+        super().__init__((host, port), _Handler)
+
+    def server_bind(self) -> None:
+        # Not the base class's way, which asks the name service who we are: that can take seconds.
+        if self.allow_reuse_address:
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
+        self.setup_environ()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        # Owner: `DevServer`, which wakes it by shutting its socket and joins it.
+        thread = threading.Thread(
+            target=self.process_request_thread,
+            args=(request, client_address),
+            name="mantyx-a2a-request",
+            daemon=True,
+        )
+        with self.lock:
+            self.open.add(request)
+            self.threads.add(thread)
+        thread.start()
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self.lock:
+                self.threads.discard(threading.current_thread())
+
+    def shutdown_request(self, request: Any) -> None:
+        with self.lock:
+            self.open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's arguments
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):  # the caller has gone
+            log.debug("a caller has gone: %s", error)
+        else:
+            log.error("a request failed", exc_info=True)
+
+
+class DevServer:
+    """Serves an app while it is open. Made by `A2AApp.serve`; use it in a `with` block."""
+
+    def __init__(self, app: A2AApp, host: str, port: int) -> None:
+        self._app = app
+        self._server = _Server(host, port)
+        name = f"[{host}]" if ":" in host else host
+        self.url = f"http://{name}:{self._server.server_port}"
+        """Where the server is."""
+        self._server.set_app(app)
+        self._is_closed = threading.Event()
+        try:
+            app.mount_if_nowhere(self.url)
+            # Owner: this object; `close` wakes it by asking it to stop and joins it.
+            self._thread = threading.Thread(
+                target=self._server.serve_forever,
+                kwargs={"poll_interval": 0.1},
+                name="mantyx-a2a-server",
+                daemon=True,
+            )
+            self._thread.start()
+        except BaseException:
+            self._server.server_close()
+            raise
+
+    def __enter__(self) -> DevServer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def announce(self) -> None:
+        """Say on stderr where the server is."""
+        sys.stderr.write(f"A2A agent {self._app.name!r} is served at {self.url} (Ctrl-C ends it)\n")
+        sys.stderr.flush()
+
+    def wait(self) -> None:
+        """Block until Ctrl-C, or until the server is closed."""
+        with contextlib.suppress(KeyboardInterrupt):
+            while not self._is_closed.wait(0.5):
+                pass
+
+    def close(self) -> None:
+        """Stop serving, close the app, and end every connection. Blocks, a few seconds at most."""
+        if self._is_closed.is_set():
+            return
+        self._is_closed.set()
+        self._server.shutdown()
+        self._thread.join(STOP_TIMEOUT_S)
+        self._server.server_close()
+        self._app.close()  # ends the streams, and what waits for tasks
+        until = time.monotonic() + 1.0
+        with self._server.lock:
+            threads = list(self._server.threads)
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
+        with self._server.lock:
+            left = list(self._server.open)
+        for connection in left:  # callers that send nothing, or read nothing
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join(STOP_TIMEOUT_S)
