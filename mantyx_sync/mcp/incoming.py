@@ -76,7 +76,6 @@ class Incoming:
     """Takes what a server sends unasked; see `channel.Receiver`. Any thread may call it; it does not block.
 
     Args:
-        label: The server, for the log.
         roots: What `roots/list` is answered with; `None` refuses it.
         on_log: Takes the server's log lines.
         on_tools_changed: Called without arguments when the server says that its tools have changed.
@@ -84,13 +83,13 @@ class Incoming:
 
     def __init__(
         self,
-        label: str,
         *,
         roots: Sequence[Mapping[str, Any]] | None = None,
         on_log: Callable[[McpLogMessage], object] | None = None,
         on_tools_changed: Callable[[], object] | None = None,
     ) -> None:
-        self._label = label
+        self.label = "MCP server"
+        """The server, for the log."""
         self._roots = None if roots is None else [dict(root) for root in roots]
         self._on_log = on_log
         self._on_tools_changed = on_tools_changed
@@ -104,7 +103,7 @@ class Incoming:
         if kind is Kind.REQUEST:
             if era is Era.HANDSHAKE:
                 return self._answer(message)
-            log.debug("%s: sent the request %s, which has no place here", self._label, cut(message["method"], 80))
+            log.debug("%s: sent the request %s, which has no place here", self.label, cut(message["method"], 80))
         elif kind is Kind.NOTIFICATION:
             params = message.get("params")
             self._note(message["method"], params if isinstance(params, Mapping) else {})
@@ -120,7 +119,7 @@ class Incoming:
             return success(request_id, {})
         if method == "roots/list" and self._roots is not None:
             return success(request_id, {"roots": self._roots})
-        log.debug("%s: asked for %s, which is refused", self._label, cut(method, 80))
+        log.debug("%s: asked for %s, which is refused", self.label, cut(method, 80))
         return failure(request_id, Code.METHOD_NOT_FOUND, "Method not found")
 
     def _note(self, method: str, params: Mapping[str, Any]) -> None:
@@ -137,17 +136,17 @@ class Incoming:
         try:
             line = McpLogMessage.from_wire(params)
         except McpProtocolError as error:
-            log.debug("%s: %s", self._label, error)
+            log.debug("%s: %s", self.label, error)
             return
         # What it says may be a tool's arguments or result: that is for the callback alone.
-        log.debug("%s: logged a line at level %s", self._label, cut(line.level, 20))
+        log.debug("%s: logged a line at level %s", self.label, cut(line.level, 20))
         on_log = self._on_log
         if on_log is not None:
             self._put(lambda: on_log(line))
 
     def _put(self, call: Callable[[], object]) -> None:
         if not self._callbacks.put(lambda: _ignore(call())):
-            log.debug("%s: a notification was dropped: too many wait for their callback", self._label)
+            log.debug("%s: a notification was dropped: too many wait for their callback", self.label)
 
 
 def _ignore(_: object) -> None:
