@@ -16,11 +16,8 @@ from .content import (
     McpContent,
     McpEmbeddedResource,
     McpImage,
-    McpPromptMessage,
-    McpPromptResult,
     McpResourceContents,
     McpResourceLink,
-    McpResult,
     McpText,
     McpUnknownContent,
 )
@@ -48,6 +45,7 @@ from .models import (
     McpServerInfo,
     McpTool,
 )
+from .results import McpPromptMessage, McpPromptResult, McpResult
 
 __all__ = [
     "Cancellation",

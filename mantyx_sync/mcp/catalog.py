@@ -12,7 +12,8 @@ from ..schema import SchemaChecker
 from ..wire import json_type
 from .channel import Era, Waiting
 from .errors import McpProtocolError
-from .link import Line, Link
+from .link import Link
+from .link_state import Line
 from .models import McpTool
 from .params import BadHeaderParam, HeaderParam, header_params
 

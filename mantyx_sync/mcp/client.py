@@ -13,7 +13,7 @@ from ..wire import Fields
 from .cancelling import as_cancellation
 from .catalog import Catalog, KnownTool, list_all
 from .channel import Channel, Era, Receiver, Waiting
-from .content import McpPromptResult, McpResourceContents, McpResult
+from .content import McpResourceContents
 from .errors import McpError, McpOutputError, McpProtocolError, McpRequestError, McpStatusError
 from .incoming import Incoming
 from .link import Link, LinkSettings
@@ -30,6 +30,7 @@ from .models import (
 )
 from .options import McpOptionArgs, McpOptions, OnProgress, show_options
 from .params import param_headers
+from .results import McpPromptResult, McpResult
 from .rounds import completed
 
 if TYPE_CHECKING:

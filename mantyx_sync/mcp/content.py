@@ -1,27 +1,12 @@
-"""Content of MCP: the blocks of tool results and prompts, what is in resources, and what of it a model gets.
-
-A model reads text, and gets files beside it. Text blocks, the text of embedded resources, links (name and uri) and, as
-JSON, blocks of a kind that we do not know make the text, in their order. Images, audio and binary resources become
-files where the platform takes their type, number and size; one that it does not take leaves a short note in the text.
-Where no text comes out, the structured content does, or a note that names the files: a result that has content never
-reads as empty.
-"""
+"""Content of MCP: the blocks of tool results and prompts, and what is in resources. Values only."""
 
 from __future__ import annotations
 
 import base64
 import binascii
-import json
-import mimetypes
-import posixpath
-import re
 from dataclasses import dataclass, field
-from typing import Any, List, Mapping, Optional, Tuple, Union
-from urllib.parse import unquote, urlsplit
+from typing import Any, Mapping, Optional, Union
 
-from .. import limits
-from ..errors import ToolError
-from ..tools.results import ToolResult, ToolResultFile
 from ..wire import Fields
 from .models import in_mcp_terms
 
@@ -30,19 +15,13 @@ __all__ = [
     "McpContent",
     "McpEmbeddedResource",
     "McpImage",
-    "McpPromptMessage",
-    "McpPromptResult",
     "McpResourceContents",
     "McpResourceLink",
-    "McpResult",
     "McpText",
     "McpUnknownContent",
+    "compact_base64",
     "content_of",
 ]
-
-_NO_TEXT = "[no text]"
-_UNSAFE = re.compile(r"[^\w.\- ]+")
-_EXTENSIONS = {"audio/wav": ".wav", "audio/mpeg": ".mp3", "audio/webm": ".weba", "image/webp": ".webp"}
 
 
 @dataclass(frozen=True)
@@ -177,200 +156,13 @@ def _known_content(kind: object, fields: Fields) -> McpContent | None:
     return None
 
 
-@dataclass(frozen=True)
-class McpPromptMessage:
-    """A message of a prompt: who says it (`user` or `assistant`), and what."""
-
-    role: str
-    content: McpContent
-
-    @property
-    def text(self) -> str:
-        """The content as text for a model."""
-        return _Rendered((self.content,)).text or _NO_TEXT
-
-
-@dataclass(frozen=True)
-class McpPromptResult:
-    """What `get_prompt` returns."""
-
-    messages: Tuple[McpPromptMessage, ...]
-    description: Optional[str] = None
-    raw: Mapping[str, Any] = field(repr=False, default_factory=dict)
-
-    @classmethod
-    def from_wire(cls, result: Mapping[str, Any], where: str) -> McpPromptResult:
-        """Read the result of `prompts/get`."""
-        with in_mcp_terms():
-            fields = Fields(result, where)
-            messages = tuple(
-                McpPromptMessage(message.text("role"), content_of(message.data.get("content")))
-                for message in fields.objects("messages")
-            )
-            return cls(messages, fields.opt_text("description"), fields.data)
-
-
-@dataclass(frozen=True)
-class McpResult:
-    """What a tool answered.
-
-    Attributes:
-        content: The blocks of its answer.
-        is_error: The tool failed; the text says why, in words for the model.
-        structured_content: The answer as a JSON value, if the tool gives one.
-        raw: The whole result as it came.
-    """
-
-    content: Tuple[McpContent, ...] = ()
-    is_error: bool = False
-    structured_content: Any = field(default=None, repr=False)
-    raw: Mapping[str, Any] = field(repr=False, default_factory=dict)
-
-    @classmethod
-    def from_wire(cls, result: Mapping[str, Any], where: str) -> McpResult:
-        """Read the result of `tools/call`; a missing `content` is an empty one."""
-        with in_mcp_terms():
-            fields = Fields(result, where)
-            blocks = fields.data.get("content")
-            if blocks is not None and not isinstance(blocks, list):
-                raise fields.wrong("content", "an array")
-            return cls(
-                content=tuple(content_of(block) for block in blocks or ()),
-                is_error=fields.opt_bool("isError") or False,
-                structured_content=fields.data.get("structuredContent"),
-                raw=fields.data,
-            )
-
-    @property
-    def has_structured_content(self) -> bool:
-        """Whether there is structured content, which may be null."""
-        return self.structured_content is not None or "structuredContent" in self.raw
-
-    @property
-    def text(self) -> str:
-        """The result as text for a model: never empty if it has content."""
-        return self._text(_Rendered(self.content))
-
-    @property
-    def files(self) -> List[ToolResultFile]:
-        """The images, sounds and binary resources that the platform takes as files of a tool result."""
-        return _Rendered(self.content).files
-
-    def to_tool_result(self) -> ToolResult:
-        """Return text and files, as a handler of a tool may return them.
-
-        Raises:
-            ToolError: The tool failed (`is_error`); the text is what it said.
-        """
-        rendered = _Rendered(self.content)
-        text = self._text(rendered)
-        if self.is_error:
-            raise ToolError(text or "the tool failed without saying why")
-        return ToolResult(text, rendered.files or None)
-
-    def _text(self, rendered: _Rendered) -> str:
-        if rendered.text:
-            return rendered.text
-        if self.has_structured_content:
-            return _json(self.structured_content)
-        if rendered.files:
-            return "\n".join(f"[{item.filename}: {item.mime_type}]" for item in rendered.files)
-        return _NO_TEXT if self.content else ""
-
-
-class _Rendered:
-    """Blocks turned into text and files."""
-
-    def __init__(self, blocks: Tuple[McpContent, ...]) -> None:
-        self.files: List[ToolResultFile] = []
-        self._file_bytes = 0
-        self._names: set[str] = set()
-        self._lines: list[str] = []
-        for block in blocks:
-            self._add(block)
-        self.text = "\n".join(self._lines)
-
-    def _add(self, block: McpContent) -> None:
-        if isinstance(block, McpText):
-            self._add_line(block.text)
-        elif isinstance(block, McpImage):
-            self._add_file("image", block.data, block.mime_type)
-        elif isinstance(block, McpAudio):
-            self._add_file("audio", block.data, block.mime_type)
-        elif isinstance(block, McpResourceLink):
-            self._add_line(block.uri if block.name == block.uri else f"{block.name}: {block.uri}")
-        elif isinstance(block, McpEmbeddedResource):
-            resource = block.resource
-            if resource.text is not None:
-                self._add_line(resource.text)
-            else:
-                mime_type = resource.mime_type or mimetypes.guess_type(resource.uri)[0] or "application/octet-stream"
-                self._add_file("resource", resource.blob or "", mime_type, resource.uri)
-        else:
-            self._add_line(_json(block.raw))
-
-    def _add_line(self, line: str) -> None:
-        if line:
-            self._lines.append(line)
-
-    def _add_file(self, kind: str, data: str, mime_type: str, uri: str = "") -> None:
-        data = data if _is_compact(data) else "".join(data.split())
-        size = _decoded_size(data)
-        label = f"{kind} {uri}".strip()
-        if size is None:
-            self._add_line(f"[{label}: {mime_type}, left out: its data is not base64]")
-        elif not limits.is_attachment_type(mime_type):
-            self._add_line(f"[{label}: {mime_type}, {size} bytes, left out: files of this type are not accepted]")
-        elif (
-            len(self.files) >= limits.MAX_TOOL_RESULT_FILES
-            or self._file_bytes + size > limits.MAX_TOOL_RESULT_FILE_BYTES
-        ):
-            self._add_line(f"[{label}: {mime_type}, {size} bytes, left out: too many or too large files]")
-        else:
-            self._file_bytes += size
-            self.files.append(ToolResultFile(self._name(kind, mime_type, uri), mime_type, data))
-
-    def _name(self, kind: str, mime_type: str, uri: str) -> str:
-        base = mime_type.split(";", 1)[0].strip().lower()
-        extension = _EXTENSIONS.get(base) or mimetypes.guess_extension(base) or ""
-        name = _file_name(uri) or f"{kind}-{len(self.files) + 1}{extension}"
-        stem, dot, ending = name.rpartition(".")
-        serial = 2
-        while name in self._names:
-            name = f"{stem}-{serial}.{ending}" if dot else f"{ending}-{serial}"
-            serial += 1
-        self._names.add(name)
-        return name
-
-
-def _file_name(uri: str) -> str:
-    """Return the last part of a uri's path as a plain file name, or nothing."""
-    try:
-        path = urlsplit(uri).path
-    except ValueError:
-        return ""
-    name = _UNSAFE.sub("_", posixpath.basename(unquote(path).replace("\\", "/"))).strip(" ._")
-    return name[-100:]
-
-
-def _is_compact(data: str) -> bool:
-    return not any(space in data for space in "\n\r \t")
-
-
-def _decoded_size(data: str) -> int | None:
-    """Return how many bytes the base64 text stands for, `None` if it is none."""
-    try:
-        return len(base64.b64decode(data, validate=True))
-    except (binascii.Error, ValueError):
-        return None
+def compact_base64(data: str) -> str:
+    """Return base64 text without the white space that some encoders break it with."""
+    return "".join(data.split()) if any(space in data for space in "\n\r \t") else data
 
 
 def _bytes_of(data: str) -> bytes:
     try:
-        return base64.b64decode(data if _is_compact(data) else "".join(data.split()), validate=True)
+        return base64.b64decode(compact_base64(data), validate=True)
     except (binascii.Error, ValueError):
         raise ValueError("the server's data is not base64") from None
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -29,7 +29,7 @@ from ..errors import (
 )
 
 if TYPE_CHECKING:
-    from .content import McpResult
+    from .results import McpResult
 
 __all__ = [
     "McpAuthError",

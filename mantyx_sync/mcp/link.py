@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 import logging
@@ -13,17 +12,16 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from ..errors import MantyxError
-from ..transport.bell import Bell
-from .cancelling import wait_for
 from .channel import Channel, Era, Outgoing, Receiver, Waiting
 from .errors import McpError, McpRequestError, McpSessionGone, McpVersionError
 from .incoming import Incoming
+from .link_state import Attempt, Line, LinkState
 from .messages import STATELESS_VERSIONS, Code, notification, request, response_result
 from .models import McpServerInfo
 from .opening import Initialize, Opened, Opening, Probe
 from .params import header_text
 
-__all__ = ["Line", "Link", "LinkSettings"]
+__all__ = ["Link", "LinkSettings"]
 
 log = logging.getLogger(__name__)
 
@@ -46,65 +44,6 @@ class LinkSettings:
     capabilities: Mapping[str, Any]
     start_timeout: float
     sends_headers: bool
-
-
-@dataclass(frozen=True)
-class Line:
-    """An open way to the server. A new one is made when it is opened anew."""
-
-    channel: Channel
-    incoming: Incoming
-    era: Era
-    version: str
-    server: Optional[McpServerInfo] = None
-    generation: Optional[int] = None
-
-
-class _Attempt:
-    """One opening, and those who wait for it."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._bells: List[Bell] = []
-        self._is_over = False
-        self._line: Line | None = None
-        self._error: BaseException | None = None
-
-    def finish(self, line: Line | None, error: BaseException | None = None) -> None:
-        """Note how it ended; the first word counts."""
-        with self._lock:
-            if self._is_over:
-                return
-            self._line, self._error, self._is_over = line, error, True
-            bells, self._bells = self._bells, []
-        for bell in bells:
-            bell.ring()
-
-    def wait(self, waiting: Waiting, label: str) -> Line:
-        """Wait for its end and return the line, or raise what it failed with."""
-        bell = Bell()
-        with self._lock:
-            self._bells.append(bell)
-        while not self._is_over:
-            wait_for(bell, waiting, label, "was being opened")
-        if self._line is None:
-            assert self._error is not None
-            raise _again(self._error)
-        return self._line
-
-
-class _State:
-    """What belongs to one process: a fork leaves the child without its threads, and with locks as they were."""
-
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.lock = threading.Lock()
-        self.channel: Channel | None = None
-        self.incoming: Incoming | None = None
-        self.line: Line | None = None
-        self.attempt: _Attempt | None = None
-        self.threads: List[threading.Thread] = []
-        self.is_closed = False
 
 
 @dataclass
@@ -135,8 +74,8 @@ class Link:
         self._make_incoming = make_incoming
         self._memory = _Memory()
         self._ids = itertools.count(1)
-        self._state = _State()
-        self._inherited: List[_State] = []
+        self._state = LinkState()
+        self._inherited: List[LinkState] = []
         # Made here, although nothing is opened yet: it refuses what it was given if that cannot be used.
         channel, _ = self._channel(self._state)
         self.label = channel.label
@@ -237,19 +176,19 @@ class Link:
                 if thread is not threading.current_thread():
                     thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _own_state(self) -> _State:
+    def _own_state(self) -> LinkState:
         state = self._state
         if state.pid != os.getpid():
             # The parent's channel is kept, untouched: letting go of it could end the parent's server.
             self._inherited.append(state)
             is_closed = state.is_closed
-            state = self._state = _State()
+            state = self._state = LinkState()
             state.is_closed = is_closed
         return state
 
-    def _begin(self, state: _State) -> None:
+    def _begin(self, state: LinkState) -> None:
         """Start an opening; the state's lock is held."""
-        attempt = state.attempt = _Attempt()
+        attempt = state.attempt = Attempt()
         # Owned by this object. It ends with the opening, which `start_timeout` bounds, or when `close` closes the
         # channel below it; `close` joins it. On a thread of its own, because those who wait have deadlines of their
         # own: a short one must not end a slow start that others wait for. A daemon: nothing is lost at exit.
@@ -258,7 +197,7 @@ class Link:
         state.threads.append(thread)
         thread.start()
 
-    def _open(self, state: _State, attempt: _Attempt) -> None:
+    def _open(self, state: LinkState, attempt: Attempt) -> None:
         channel: Channel | None = None
         line, failure = None, None
         try:
@@ -280,7 +219,7 @@ class Link:
             except Exception:
                 log.exception("%s: its channel could not be closed", self.label)
 
-    def _channel(self, state: _State) -> tuple[Channel, Incoming]:
+    def _channel(self, state: LinkState) -> tuple[Channel, Incoming]:
         with state.lock:
             if state.is_closed:
                 raise McpError(f"{self.label}: the client was closed", code="closed")
@@ -384,15 +323,6 @@ class Link:
             f"{_META}clientInfo": self.settings.client_info,
             f"{_META}clientCapabilities": self.settings.capabilities,
         }
-
-
-def _again(error: BaseException) -> BaseException:
-    """Return an error to raise in place of one that is kept: raising ties it to the frames of whoever waits."""
-    if not isinstance(error, MantyxError):
-        return error
-    again = copy.copy(error)
-    again.__cause__, again.__suppress_context__ = error.__cause__, True
-    return again
 
 
 def _other_version(error: McpRequestError, version: str, label: str) -> McpVersionError:

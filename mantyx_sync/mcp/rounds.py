@@ -8,7 +8,7 @@ from ..errors import cut
 from .cancelling import pause
 from .channel import Era, Waiting
 from .errors import McpInputRequired, McpProtocolError
-from .link import Line
+from .link_state import Line
 
 __all__ = ["MAX_ROUNDS", "completed"]
 
