@@ -132,6 +132,8 @@ class RunToolCalls:
         with self._lock:
             self._is_closed = True
             works, self._at_work = list(self._at_work.values()), {}
+            # What the old one kept open may be needed by nobody else. Let go of behind the lock.
+            _old, self._registry = self._registry, Registry()
         for work in works:
             work.abandon()
 

@@ -1,0 +1,373 @@
+"""`define_local_mcp`: an MCP server whose tools a run is lent from here (wire §3.3, §4.3.3)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
+
+from .. import limits
+from ..checks import refusal, seconds, sequence, shown, string, text, whole_number
+from ..errors import MantyxConfigError, MantyxTimeoutError, ToolError, ToolInputError, cut
+from ..events import LocalToolCall
+from ..schema import SchemaChecker
+from ..tools.arguments import read_arguments
+from ..tools.cancellation import Cancellation
+from ..tools.context import ToolContext
+from ..tools.registry import Registry
+from ..tools.results import ToolResult
+from .errors import (
+    McpAuthError,
+    McpCancelled,
+    McpConnectionError,
+    McpError,
+    McpInputRequired,
+    McpOutputError,
+    McpRequestError,
+    McpStatusError,
+)
+from .names import model_names
+
+if TYPE_CHECKING:
+    import requests
+
+    from ..tools.resolution import Opening
+    from .client import McpClient
+    from .models import McpTool
+
+__all__ = ["LocalMcpServer", "ResolvedMcpServer", "define_local_mcp", "failure_text", "is_local_mcp_server"]
+
+log = logging.getLogger(__name__)
+
+CALL_TIMEOUT_S = 270.0
+"""A little less than the platform waits, so that the model hears why."""
+_BACKSTOP_S = 5.0
+_FROM_URL = ("headers", "session")
+_FROM_COMMAND = ("args", "env", "cwd")
+
+
+@dataclass(frozen=True, eq=False)
+class LocalMcpServer:
+    """An MCP server that this process reaches: a recipe, connected anew for each run or session that it is a tool of.
+
+    Made by `define_local_mcp`, which says what the fields mean. One may be in any number of runs, on any thread.
+    """
+
+    name: str
+    url: Optional[str] = None
+    command: Union[str, Sequence[str], None] = None
+    args: Sequence[str] = field(default=(), repr=False)
+    env: Optional[Mapping[str, str]] = field(default=None, repr=False)
+    cwd: Optional[str] = None
+    headers: Optional[Mapping[str, str]] = field(default=None, repr=False)
+    client: Optional[McpClient] = field(default=None, repr=False)
+    session: Optional[requests.Session] = field(default=None, repr=False)
+    tool_filter: Optional[Tuple[str, ...]] = None
+    prefix: str = ""
+    timeout: float = CALL_TIMEOUT_S
+    idle_timeout: Optional[float] = None
+    start_timeout: float = 30.0
+    max_concurrency: Optional[int] = None
+    kind: str = field(default="mcp_local", init=False)
+
+    def __repr__(self) -> str:
+        # Of a command line the program alone: arguments may hold a credential, as headers and variables do.
+        program = self.command if isinstance(self.command, str) or not self.command else self.command[0]
+        where = f"url={self.url!r}" if self.url else f"command={program!r}" if program else "client=…"
+        return f"LocalMcpServer(name={self.name!r}, {where})"
+
+    @property
+    def label(self) -> str:
+        """What to call it in a sentence."""
+        return f"MCP server {self.name!r}"
+
+    def to_wire(self) -> Dict[str, Any]:
+        """Refuse: what goes out is known only once the server has been asked.
+
+        Raises:
+            MantyxConfigError: Always.
+        """
+        raise MantyxConfigError(
+            f"{self.label}: it is asked what it offers when a run or session is created; before that it has no wire form"
+        )
+
+    def resolve(self, opening: Opening) -> ResolvedMcpServer:
+        """Connect, and read what the server offers. Blocks.
+
+        Raises:
+            McpError: It cannot be reached, or does not answer as it should.
+            MantyxTimeoutError: It was not ready within `start_timeout`, or by the opening's deadline.
+            MantyxConfigError: What it offers cannot be used.
+        """
+        client = self.client
+        if client is None:
+            left = self.start_timeout
+            if opening.deadline is not None:
+                left = min(left, opening.deadline - time.monotonic())
+            if left <= 0:
+                raise MantyxTimeoutError("there was no time left to start it")
+            client = self._connect(left)
+            opening.at_end(client.close)
+        client.open()
+        chosen = self._choose(client.list_tools(refresh=True))
+        names = model_names((tool.name for tool in chosen), self.prefix, "what it offers")
+        wire: Dict[str, Any] = {"kind": self.kind, "name": self.name}
+        server_info = client.server.to_wire()
+        if server_info.get("name"):
+            wire["serverInfo"] = server_info
+        wire["tools"] = [{**tool.to_wire(), "name": name} for name, tool in zip(names, chosen)]
+        return ResolvedMcpServer(self, client, wire, dict(zip(names, chosen)))
+
+    def _connect(self, start_timeout: float) -> McpClient:
+        from .client import McpClient
+
+        options: Dict[str, Any] = {"timeout": self.timeout, "start_timeout": start_timeout}
+        if self.url is not None:
+            return McpClient.http(self.url, headers=self.headers, session=self.session, **options)
+        assert self.command is not None
+        return McpClient.stdio(self.command, self.args, env=self.env, cwd=self.cwd, **options)
+
+    def _choose(self, tools: Iterable[McpTool]) -> Sequence[McpTool]:
+        offered = {tool.name: tool for tool in tools}
+        if self.tool_filter is not None:
+            missing = [name for name in self.tool_filter if name not in offered]
+            if missing:
+                there = ", ".join(map(repr, offered)) or "none"
+                raise MantyxConfigError(
+                    f"tool_filter: it has no tool {', '.join(map(repr, missing))}; its tools are {cut(there)}"
+                )
+            offered = {name: tool for name, tool in offered.items() if name in self.tool_filter}
+        if not offered:
+            raise MantyxConfigError("it offers no tools")
+        if len(offered) > limits.MAX_MCP_TOOLS:
+            raise MantyxConfigError(
+                f"it offers {len(offered)} tools, and at most {limits.MAX_MCP_TOOLS} of one server can be in a run; "
+                "choose with tool_filter="
+            )
+        return list(offered.values())
+
+
+class ResolvedMcpServer:
+    """A connected server, with what it offered at that time. A tool ref: it says itself on the wire."""
+
+    kind = "mcp_local"
+
+    def __init__(
+        self, ref: LocalMcpServer, client: McpClient, wire: Dict[str, Any], tools: Mapping[str, McpTool]
+    ) -> None:
+        """Called by `LocalMcpServer.resolve`.
+
+        Args:
+            wire: The entry of `spec.tools`.
+            tools: What it offers, by what the model calls it.
+        """
+        self.name = ref.name
+        self._wire = wire
+        self._tools = tools
+        self._answerer = _Answerer(ref, client, tools)
+
+    def to_wire(self) -> Dict[str, Any]:
+        """Return the entry of `spec.tools`: the catalog as the server gave it, but for names that had to change."""
+        return dict(self._wire)
+
+    def register(self, registry: Registry) -> None:
+        """See `Resolved.register`."""
+        registry.add(self.kind, self.name, self._answerer, names=self._tools)
+
+
+class _Answerer:
+    """Answers calls of one server's tools. Safe to use from any thread."""
+
+    def __init__(self, ref: LocalMcpServer, client: McpClient, tools: Mapping[str, McpTool]) -> None:
+        self._ref = ref
+        self._client = client
+        self._tools = tools
+        self._checkers: Dict[str, SchemaChecker] = {}
+        # The client has the same limit, and says more when it is over; this one is for a client that does not return.
+        self.timeout = ref.timeout + _BACKSTOP_S
+        self.max_concurrency = ref.max_concurrency
+        self.limiter = id(ref)
+
+    def answer(self, call: LocalToolCall, context: ToolContext) -> ToolResult:
+        ref = self._ref
+        name = call.mcp_tool_name or call.name
+        tool = self._tools.get(name)
+        if tool is None:
+            raise ToolError(f"{ref.label} offers no tool named {name!r}; there are: {', '.join(self._tools)}")
+        arguments = read_arguments(call.args, name)
+        problem = self._checker(name, tool).problem(arguments)
+        if problem is not None:
+            raise ToolInputError(f"tool {name!r}: arguments do not match its schema: {problem}")
+        flag = context.cancelled
+        try:
+            result = self._client.call_tool(
+                tool.name,
+                arguments,
+                timeout=ref.timeout,
+                idle_timeout=ref.idle_timeout,
+                cancelled=flag if isinstance(flag, Cancellation) else None,
+            )
+        except (McpError, MantyxTimeoutError) as error:
+            if not isinstance(error, McpCancelled):
+                log.warning("tool %r (run %s): %s", name, context.run_id, error)
+            raise ToolError(failure_text(error, ref.label, ref.timeout)) from error
+        return result.to_tool_result()
+
+    def _checker(self, name: str, tool: McpTool) -> SchemaChecker:
+        checker = self._checkers.get(name)
+        if checker is None:
+            label = f"tool {name!r} of {self._ref.label}"
+            checker = self._checkers.setdefault(name, SchemaChecker(tool.input_schema, label=label, foreign=True))
+        return checker
+
+
+def failure_text(error: Exception, label: str, timeout: float) -> str:
+    """Say to a model why a call failed: shortly, naming the server, without what a server's log may hold."""
+    if isinstance(error, McpCancelled):
+        return "the call was cancelled"
+    if isinstance(error, McpRequestError):
+        return f"{label} refused the call: {cut(error.server_message) or f'error {error.rpc_code}'}"
+    if isinstance(error, McpOutputError):
+        return f"{label}: the result does not fit what the tool says of its results. It was: {error.text}"
+    if isinstance(error, McpAuthError):
+        return f"{label} does not accept the credentials that it is given here (HTTP {error.status})"
+    if isinstance(error, McpInputRequired):
+        return f"{label} wants something that cannot be given here: {cut(', '.join(error.methods))}"
+    if isinstance(error, McpStatusError):
+        return f"{label} failed with HTTP {error.status}"
+    if isinstance(error, MantyxTimeoutError):
+        return f"{label} did not answer within {timeout:g} seconds"
+    if isinstance(error, McpConnectionError):
+        if error.exit_code is not None:
+            what = f"{label} ended during the call (exit code {error.exit_code})"
+        else:
+            what = f"the connection to {label} failed"
+        return what if error.sent is False else f"{what}; whether the call was carried out is not known"
+    return f"{label} failed ({type(error).__name__})"
+
+
+def define_local_mcp(
+    *,
+    name: str,
+    url: Optional[str] = None,
+    headers: Optional[Mapping[str, str]] = None,
+    command: Union[str, Sequence[str], None] = None,
+    args: Optional[Sequence[str]] = None,
+    env: Optional[Mapping[str, str]] = None,
+    cwd: Optional[str] = None,
+    client: Optional[McpClient] = None,
+    session: Optional[requests.Session] = None,
+    tool_filter: Optional[Sequence[str]] = None,
+    prefix: Union[str, bool] = "",
+    timeout: float = CALL_TIMEOUT_S,
+    idle_timeout: Optional[float] = None,
+    start_timeout: float = 30.0,
+    max_concurrency: Optional[int] = None,
+) -> LocalMcpServer:
+    """Lend the tools of an MCP server to a run or session, from this process. Connects to nothing yet.
+
+    It is connected before the run (or session) is created, and let go of when that is over, whatever ended it: a
+    process that was started for it ends then. A server that cannot be reached is an error before anything is sent; one
+    that dies later makes the call a tool error that names it, and the run goes on.
+
+    The catalog goes out as the server gives it. A name that MANTYX would refuse is changed: each character but letters,
+    digits and `_` becomes `_`, and beyond 64 characters the first 55 and 8 hex digits remain. Two tools of one run with
+    the same name are an error before it is created.
+
+    Args:
+        name: What calls name the server by, here and in logs: 1 to 64 of `[a-zA-Z0-9_]`. It is no prefix.
+        url: The endpoint of a Streamable HTTP server; or else `command`, or `client`.
+        headers: Sent to `url`, such as `Authorization`.
+        command: The program of a stdio server, or its whole command line as a list. There is no shell.
+        args: Arguments of the program.
+        env: Variables for the program beside `PATH`, `HOME` and the like; the others of this process it does not see.
+        cwd: The directory it runs in.
+        client: An `McpClient` of yours, to be shared and kept open over many runs. It is never closed from here.
+        session: A `requests.Session` of yours for `url`: for its proxies, certificates and adapters.
+        tool_filter: The server's names of the tools to offer; `None` for all. At most 64 of a server can be offered.
+        prefix: Put before each tool's name, unless that begins with it: `"fs_"`. True stands for `name` and `_`.
+        timeout: Seconds a call may take. The platform gives up after 300.
+        idle_timeout: Seconds a call may go without a word of the server; its progress counts.
+        start_timeout: Seconds to connect and read the catalog; the time-out of the run counts as well.
+        max_concurrency: How many of its calls may run at once; `None` for no limit of its own.
+
+    Raises:
+        MantyxConfigError: Something of this cannot be used.
+    """
+    where = "define_local_mcp"
+    if not isinstance(name, str) or limits.TOOL_NAME.fullmatch(name) is None:
+        raise refusal(f"{where}: name", shown(name), f"match {limits.TOOL_NAME.pattern}")
+    ways = {"url": url, "command": command, "client": client}
+    given = [way for way, value in ways.items() if value]
+    if len(given) != 1:
+        got = " and ".join(given) if given else "none of them"
+        raise MantyxConfigError(f"{where}: url, command and client: got {got}, must be one of the three")
+    way = given[0]
+    belonging = {"headers": headers, "session": session, "args": args, "env": env, "cwd": cwd}
+    for key, value in belonging.items():
+        owner = "url" if key in _FROM_URL else "command"
+        if value is not None and way != owner:
+            raise MantyxConfigError(f"{where}: {key}: given with {way}, goes with {owner} alone")
+    if url is not None and url:
+        _check_url(url, f"{where}: url")
+    if command:
+        command = command if isinstance(command, str) else _texts(command, f"{where}: command")
+    if prefix is True:
+        prefix = f"{name}_"
+    elif prefix is False or prefix is None:
+        prefix = ""
+    if not isinstance(prefix, str) or (prefix and limits.TOOL_NAME.fullmatch(prefix) is None):
+        raise refusal(f"{where}: prefix", shown(prefix), f"match {limits.TOOL_NAME.pattern}, or be True")
+    chosen = None if tool_filter is None else _texts(tool_filter, f"{where}: tool_filter")
+    if chosen == ():
+        raise refusal(f"{where}: tool_filter", "an empty list", "name at least one tool")
+    if max_concurrency is not None:
+        whole_number(max_concurrency, f"{where}: max_concurrency", 1)
+    if idle_timeout is not None:
+        seconds(idle_timeout, f"{where}: idle_timeout")
+    return LocalMcpServer(
+        name=name,
+        url=url or None,
+        command=command or None,
+        args=() if args is None else _texts(args, f"{where}: args", may_be_empty=True),
+        env=_pairs(env, f"{where}: env"),
+        cwd=cwd,
+        headers=_pairs(headers, f"{where}: headers"),
+        client=client,
+        session=session,
+        tool_filter=chosen,
+        prefix=prefix,
+        timeout=seconds(timeout, f"{where}: timeout"),
+        idle_timeout=idle_timeout,
+        start_timeout=seconds(start_timeout, f"{where}: start_timeout"),
+        max_concurrency=max_concurrency,
+    )
+
+
+def is_local_mcp_server(ref: object) -> bool:
+    """Tell whether a ref is an MCP server that this process reaches."""
+    return isinstance(ref, LocalMcpServer)
+
+
+def _check_url(url: object, where: str) -> None:
+    if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
+        raise refusal(where, shown(url), "be an http(s) URL")
+
+
+def _texts(value: object, where: str, may_be_empty: bool = False) -> Tuple[str, ...]:
+    read = string if may_be_empty else text
+    return tuple(read(item, f"{where}[{i}]") for i, item in enumerate(sequence(value, where, "strings")))
+
+
+def _pairs(value: Optional[Mapping[str, str]], where: str) -> Optional[Dict[str, str]]:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise refusal(where, shown(value), "be a mapping of strings")
+    for key, item in value.items():
+        if not isinstance(key, str) or not isinstance(item, str):
+            raise refusal(where, f"a {type(item).__name__} for {shown(key)}", "hold strings alone")
+        if any(char in "\r\n\0" for char in key + item) and where.endswith("headers"):
+            raise refusal(where, f"a line end in {shown(key)}", "hold none")
+    return dict(value) or None
