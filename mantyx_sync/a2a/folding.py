@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Tuple, Union
 
-from .objects import Artifact, ArtifactUpdate, Event, Message, StatusUpdate, Task, is_settled
+from .objects import Artifact, ArtifactUpdate, Event, Message, Part, StatusUpdate, Task, TextPart, is_settled
 
 __all__ = ["Fold", "apply_update"]
 
@@ -28,9 +28,22 @@ def _with(artifacts: Tuple[Artifact, ...], update: ArtifactUpdate) -> Tuple[Arti
         if old.artifact_id == new.artifact_id:
             if update.append:
                 metadata = {**(old.metadata or {}), **new.metadata} if new.metadata else old.metadata
-                new = replace(old, parts=old.parts + new.parts, metadata=metadata, raw={})
+                new = replace(old, parts=_joined(old.parts, new.parts), metadata=metadata, raw={})
             return (*artifacts[:i], new, *artifacts[i + 1 :])
     return (*artifacts, new)
+
+
+def _joined(old: Tuple[Part, ...], new: Tuple[Part, ...]) -> Tuple[Part, ...]:
+    """Put parts behind others. Text goes on where it broke off: agents that stream send a few words at a time."""
+    if old and new:
+        last, first = old[-1], new[0]
+        if isinstance(last, TextPart) and isinstance(first, TextPart) and _is_alike(last, first):
+            return (*old[:-1], replace(last, text=last.text + first.text, raw={}), *new[1:])
+    return old + new
+
+
+def _is_alike(last: TextPart, first: TextPart) -> bool:
+    return last.media_type == first.media_type and last.metadata == first.metadata
 
 
 class Fold:

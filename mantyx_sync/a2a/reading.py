@@ -27,6 +27,7 @@ from .objects import (
 )
 
 __all__ = [
+    "WRAPPED",
     "WrongObject",
     "read_artifact",
     "read_event",
@@ -35,6 +36,9 @@ __all__ = [
     "read_send_params",
     "read_task",
 ]
+
+WRAPPED = "data_part_compat"
+"""Marks a 0.3 data part whose value is no object and lies under `value`; the official package has it so."""
 
 ItemT = TypeVar("ItemT")
 Json = Mapping[str, Any]
@@ -83,6 +87,9 @@ def read_part(value: object, where: str = "part") -> Part:
             raw=wire,
         )
     if (kind is None or kind == "data") and "data" in wire:
+        if metadata is not None and metadata.get(WRAPPED) is True and isinstance(wire["data"], Mapping):
+            others = {key: value for key, value in metadata.items() if key != WRAPPED}
+            return DataPart(wire["data"].get("value"), media_type, others or None, wire)
         return DataPart(wire["data"], media_type, metadata, wire)
     return UnknownPart(wire)
 

@@ -19,6 +19,7 @@ from .objects import (
     TaskStatus,
     TextPart,
 )
+from .reading import WRAPPED
 
 __all__ = ["write_artifact", "write_event", "write_message", "write_part", "write_send_params", "write_task"]
 
@@ -30,14 +31,20 @@ def _given(**fields: Any) -> Wire:
 
 
 def write_part(part: Part) -> Wire:
-    """Write a part. Data that is no object, which this version cannot carry, becomes `{"value": …}`."""
+    """Write a part.
+
+    Data that is no object, which this version cannot carry, becomes `{"value": …}` and is marked as such.
+    """
     if isinstance(part, TextPart):
         wire: Wire = {"kind": "text", "text": part.text}
     elif isinstance(part, FilePart):
         content = {"bytes": part.data} if part.data is not None else {"uri": part.url or ""}
         wire = {"kind": "file", "file": {**content, **_given(name=part.filename, mimeType=part.media_type)}}
     elif isinstance(part, DataPart):
-        wire = {"kind": "data", "data": part.data if isinstance(part.data, Mapping) else {"value": part.data}}
+        if not isinstance(part.data, Mapping):
+            marked = {**(part.metadata or {}), WRAPPED: True}
+            return {"kind": "data", "data": {"value": part.data}, "metadata": marked}
+        wire = {"kind": "data", "data": part.data}
     else:
         return dict(part.raw)
     return {**wire, **_given(metadata=part.metadata)}

@@ -1,0 +1,187 @@
+"""URLs that come from an agent's card: what they mean, which origin they have, and which of them must not be used.
+
+A card is text of a stranger, and its endpoint an address we would send requests to from inside the user's network. So
+a card that was fetched from a public address may name public addresses alone, and one from the private network no
+address of this very machine (a2a §1.4).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from typing import Any, FrozenSet, NamedTuple, Union
+from urllib.parse import quote, urljoin, urlsplit
+
+from ..transport.body import Release
+
+__all__ = ["Guard", "GuardedRelease", "Origin", "absolute", "guard_for", "origin_of", "shown_url"]
+
+_PORTS = {"http": 80, "https": 443}
+_BROKEN = re.compile(r"[\x00-\x20\x7f\\]")
+_ADDRESS = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+PUBLIC, PRIVATE, LINK_LOCAL, LOOPBACK = "public", "private", "link-local", "loopback"
+
+
+class Origin(NamedTuple):
+    """Scheme, host and port: what credentials are kept to."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def site(self) -> str:
+        """The origin as the start of a URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
+
+
+def absolute(url: str, base: str | None = None) -> str:
+    """Return an http(s) URL in the form it is sent in: relative to `base` if it is, without a fragment.
+
+    Raises:
+        ValueError: It is none; the text says why, as the end of a sentence that starts with the URL.
+    """
+    text = url.strip()
+    if _BROKEN.search(text):
+        raise ValueError("holds a character that no URL may hold")
+    text = urljoin(base, text) if base else text
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+        host = (parts.hostname or "").lower()
+    except ValueError:
+        raise ValueError("is not a URL") from None
+    if parts.scheme not in _PORTS or not host:
+        raise ValueError("is not an absolute http(s) URL")
+    if "@" in parts.netloc:
+        raise ValueError("carries credentials; pass them in headers instead")
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            raise ValueError("has a host name that does not exist") from None
+    site = Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port).site
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+    query = quote(parts.query, safe="/%:@!$&'()*+,;=~-._?")
+    return site + path + (f"?{query}" if query else "")
+
+
+def origin_of(url: str) -> Origin:
+    """Return the origin of a URL that `absolute` made."""
+    parts = urlsplit(url)
+    return Origin(parts.scheme, parts.hostname or "", _PORTS[parts.scheme] if parts.port is None else parts.port)
+
+
+def shown_url(url: str) -> str:
+    """Return a URL for a message: without query, which may hold a credential, and not too long."""
+    shown = url.partition("?")[0].partition("#")[0]
+    return shown if len(shown) <= 200 else shown[:199] + "…"
+
+
+def zone_of(address: _ADDRESS) -> str:
+    """Tell from how far away an address can be reached."""
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if inner is None and address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return zone_of(inner)
+    if address.is_loopback or address.is_unspecified:  # 0.0.0.0 is this machine, too
+        return LOOPBACK
+    if address.is_link_local:
+        return LINK_LOCAL
+    return PUBLIC if address.is_global and not address.is_multicast else PRIVATE
+
+
+def zones_of_host(host: str) -> FrozenSet[str]:
+    """Return the zones of a host's addresses; blocks while a name is looked up. Empty if it has no address."""
+    try:
+        return frozenset({zone_of(ipaddress.ip_address(host.partition("%")[0]))})
+    except ValueError:
+        pass
+    if host == "localhost" or host.endswith(".localhost"):
+        return frozenset({LOOPBACK})
+    try:
+        # Takes the odd ways of writing an address too, such as 2130706433 for 127.0.0.1.
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return frozenset()
+    return frozenset(zone_of(ipaddress.ip_address(str(item[4][0]).partition("%")[0])) for item in found)
+
+
+_MAY_NAME = {
+    PUBLIC: frozenset({PUBLIC}),
+    PRIVATE: frozenset({PUBLIC, PRIVATE}),
+    LINK_LOCAL: frozenset({PUBLIC, LINK_LOCAL}),
+    LOOPBACK: frozenset({PUBLIC, PRIVATE, LOOPBACK}),
+}
+
+
+class Guard:
+    """Which zones the endpoint of a card may be in."""
+
+    def __init__(self, allowed: FrozenSet[str]) -> None:
+        self._allowed = allowed
+
+    def refused_zone(self, host: str) -> str | None:
+        """Return the zone of a host that must not be used; `None` if it may be. Blocks while a name is looked up."""
+        return min(zones_of_host(host) - self._allowed, default=None)
+
+    def is_open(self, connection: Any) -> bool:
+        """Tell whether an `http.client` connection leads where it may: a name can change its address meanwhile.
+
+        Through a proxy there is nothing to see: the proxy looks the name up.
+        """
+        sock = getattr(connection, "sock", None)
+        if sock is None or getattr(connection, "proxy", None) is not None:
+            return True
+        try:
+            peer = ipaddress.ip_address(str(sock.getpeername()[0]).partition("%")[0])
+        except (OSError, ValueError):  # gone already, or not of the Internet
+            return True
+        return zone_of(peer) in self._allowed
+
+
+def guard_for(card_url: str, endpoint_url: str) -> Guard | None:
+    """Return what a card's endpoint has to satisfy; `None` if it is on the host that the card came from.
+
+    Blocks while the name of the card's host is looked up. A host without an address counts as public.
+    """
+    card, endpoint = origin_of(card_url), origin_of(endpoint_url)
+    if card.host == endpoint.host:
+        return None
+    zones = zones_of_host(card.host) or {PUBLIC}
+    return Guard(frozenset.intersection(*(_MAY_NAME[zone] for zone in zones)))
+
+
+class AddressRefused(ConnectionError):
+    """The connection leads to an address that the card must not name; nothing was sent."""
+
+
+class GuardedRelease(Release):
+    """A release that looks at the connection before the request is sent on it, and keeps the socket at hand."""
+
+    def __init__(self, guard: Guard | None = None) -> None:
+        super().__init__()
+        self._guard = guard
+        self.has_refused = False
+
+    def watch_connection(self, connection: Any) -> None:
+        """Note the connection that is about to send the request."""
+        super().watch_connection(connection)
+        if self._guard is not None and not self._guard.is_open(connection):
+            self.has_refused = True
+            raise AddressRefused("the address is not one that this agent's card may name")
+
+    def set_idle_timeout(self, seconds: float) -> None:
+        """Have reads of the body end after `seconds` without a byte, from the next one on."""
+        sock = self._socket
+        if sock is not None:
+            try:
+                sock.settimeout(seconds)
+            except (OSError, AttributeError):  # it is closed, or an adapter's own
+                return

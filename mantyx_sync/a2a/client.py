@@ -1,0 +1,470 @@
+"""`A2AClient`: ask an agent that speaks A2A, and wait for what it answers (a2a §1 to §4)."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple
+
+from .._version import __version__
+from ..api_errors import api_error
+from ..checks import callbacks, integer, json_copy, kind_of, refusal, seconds, shown, whole_number
+from ..errors import MantyxConfigError, cut
+from ..transport.http import HttpTransport
+from ..transport.retry import RetryPolicy
+from ..transport.url import BaseURL
+from .addresses import Guard, Origin, guard_for, origin_of, shown_url
+from .card import AgentCard, Endpoint
+from .connection import Connection
+from .dialects import Operation
+from .discovery import fetch_card
+from .errors import A2ACardError, A2AProtocolError
+from .given import (
+    Content,
+    checked_headers,
+    checked_timeout,
+    checked_url,
+    header_text,
+    identifier,
+    json_object,
+    message_of,
+    texts,
+)
+from .objects import Event, Message, SendConfiguration, SendParams, Task
+from .reading import WrongObject, read_event, read_task
+from .replies import A2AReply
+from .stream import A2AStream, Questions
+from .waiting import Cancelled, Patience
+
+if TYPE_CHECKING:
+    import requests
+    from requests.auth import AuthBase
+
+__all__ = ["A2AClient", "Content"]
+
+CARD_TIMEOUT_S = 30.0
+
+
+class A2AClient:
+    """An agent that speaks A2A, 1.0 or 0.3, over JSON-RPC.
+
+    Every method may be called from any thread, and the client goes on working in the children of a `fork`. Making one
+    does no I/O: the card is fetched at first use and kept. Headers, `auth` and what the session carries go to the
+    card's origin alone, unless `trust_other_origin`; redirects are followed within the origin only. Proxies and CA
+    settings of the environment hold, `NO_PROXY` included; `.netrc` and cookies are not used.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        card: AgentCard | Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        auth: AuthBase | None = None,
+        session: requests.Session | None = None,
+        timeout: float = 300.0,
+        connect_timeout: float = 10.0,
+        stream_idle_timeout: float = 60.0,
+        streaming: str | bool = "auto",
+        trust_other_origin: bool = False,
+        accepted_output_modes: Sequence[str] = (),
+        extensions: Sequence[str] = (),
+        max_message_bytes: int = 64 * 1024 * 1024,
+        max_retries: int = 2,
+    ) -> None:
+        """Check the settings; does no I/O.
+
+        Args:
+            url: Where the agent's card is, or the address below which it lies at a well-known path. With `card`, where
+                that card is from.
+            card: The card itself, instead of fetching it.
+            headers: Sent with every request, such as `Authorization`.
+            auth: Puts credentials on each request; an auth object of requests.
+            session: Your own `requests.Session`: its adapters, proxies, CA and client certificate settings, headers
+                and response hooks are used; its cookies, auth and redirect handling are not.
+            timeout: Seconds that a call may take in all, unless it is told otherwise; `math.inf` for no limit.
+            connect_timeout: Seconds to open a connection.
+            stream_idle_timeout: Seconds of silence on a stream after which the task is asked for instead.
+            streaming: `"auto"` streams where the card offers it; `False` does not.
+            trust_other_origin: Trust the card: send the credentials to its endpoint wherever that is, and go to an
+                address in the private network or on this machine even if the card came from further outside.
+            accepted_output_modes: Media types that answers may have; without any the agent chooses.
+            extensions: URIs of protocol extensions to ask for.
+            max_message_bytes: No answer, and no event of a stream, may be larger.
+            max_retries: How often an exchange is repeated when that is safe.
+
+        Raises:
+            MantyxConfigError: A setting cannot be used.
+        """
+        headers = checked_headers(headers)
+        if url is None and card is None:
+            raise MantyxConfigError("url: got None, must be the agent's address; or give its card")
+        self._url = None if url is None else checked_url(url)
+        if auth is not None and not callable(auth):
+            raise refusal("auth", kind_of(auth), "be an auth object of requests")
+        if streaming != "auto" and streaming is not False:
+            raise refusal("streaming", shown(streaming), 'be "auto" or False')
+        self.timeout = checked_timeout(timeout, "timeout")
+        self._connect_timeout = seconds(connect_timeout, "connect_timeout")
+        self._idle_timeout = seconds(stream_idle_timeout, "stream_idle_timeout")
+        self._may_stream = streaming == "auto"
+        self._is_trusting = bool(trust_other_origin)
+        self._modes = texts(accepted_output_modes, "accepted_output_modes")
+        self._extensions = texts(extensions, "extensions")
+        for extension in self._extensions:
+            header_text(extension, "extensions")
+        self._max_bytes = whole_number(max_message_bytes, "max_message_bytes", 1024)
+        self._retry = RetryPolicy(integer(max_retries, "max_retries", 0, 100))
+        self._headers = headers
+        self._auth = auth
+        self._session = session
+        self._questions = Questions()
+        self._transports: Dict[Tuple[Origin, bool], HttpTransport] = {}
+        self._known: Tuple[AgentCard, Connection] | None = None
+        self._given: AgentCard | None = None
+        if card is not None:
+            self._given = _read_card(card, self._url)
+            self._given.endpoint()  # refuses a card that cannot be used
+        self._transport(origin_of(self._url or self._endpoint_of_given()), True)  # refuses a session that is none
+
+    def __repr__(self) -> str:
+        where = shown_url(self._url) if self._url else f"card={self._given.name if self._given else ''!r}"
+        return f"A2AClient({where!r})" if self._url else f"A2AClient({where})"
+
+    def __enter__(self) -> A2AClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close idle connections. Later calls open new ones; streams that are being read go on."""
+        for transport in list(self._transports.values()):
+            transport.close()
+
+    # ------------------------------------------------------------------------------------------- the card
+
+    @property
+    def card(self) -> AgentCard:
+        """The agent's card. Fetched at first use: blocks then, up to 30 s.
+
+        Raises:
+            A2ACardError: There is none, or it cannot be used; `attempts` says what was tried.
+            A2AAuthError: It is not given out without credentials.
+            A2AConnectionError, A2ATimeoutError: As their names say.
+        """
+        return self._open(Patience.of(min(self.timeout, CARD_TIMEOUT_S)))[0]
+
+    def refresh_card(self) -> AgentCard:
+        """Fetch the card again and use it from now on; a card that was given stays as it is. Blocks.
+
+        Raises:
+            A2AError: As `card`. The old card stays in use.
+        """
+        self._known = self._look(Patience.of(min(self.timeout, CARD_TIMEOUT_S)))
+        return self._known[0]
+
+    def get_extended_card(self, *, timeout: float | None = None) -> AgentCard:
+        """Ask for the card that the agent shows to those it knows. It does not replace `card`. Blocks.
+
+        Raises:
+            A2ARequestError: There is none.
+            A2AError: As `send`.
+        """
+        patience = self._patience(timeout, None)
+        connection = self._open(patience)[1]
+        result = connection.call(Operation.EXTENDED_CARD, connection.tenanted({}), patience)
+        return AgentCard.from_wire(result, self._url)
+
+    # ------------------------------------------------------------------------------------------- asking
+
+    def send(
+        self,
+        content: Content | Message | Sequence[Content],
+        *,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        history_length: int | None = None,
+        timeout: float | None = None,
+        on_update: Callable[[Event], None] | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> A2AReply:
+        """Send a message and wait until the agent has answered it, or asks for something.
+
+        Blocks. A message is sent once: where its fate is not known, the error says so. A task that goes on is followed
+        over a stream, or asked for at growing intervals.
+
+        Args:
+            content: Text, a part, a file, a mapping (sent as data), several of these, or a whole message.
+            context_id: The conversation that this goes on with: `A2AReply.context_id`.
+            task_id: The task that waits for this answer: `A2AReply.task_id` of a reply that `needs_input`.
+            metadata: Passed to the agent with the request.
+            history_length: How many messages of the task's history to send back at most; `None`: all.
+            timeout: Seconds in all; `None`: the client's.
+            on_update: Called with every event on this thread. What it raises ends the call; the task goes on then.
+            cancelled: A `threading.Event` (or what has `is_set()` and `add(callback)`) that ends the call.
+
+        Raises:
+            MantyxConfigError: An argument cannot be used; nothing was sent.
+            A2ATaskError: The task failed, was rejected or canceled, or waits for credentials; see its `reply`.
+            A2ARequestError: The agent refused the request.
+            A2ATimeoutError: The time is over; the task, if it was known, was asked to be cancelled.
+            A2ACancelled: `cancelled` was set; likewise.
+            A2ACardError, A2AAuthError, A2AStatusError, A2AConnectionError, A2AProtocolError: As their names say.
+        """
+        callbacks(on_update=on_update)
+        with self.stream(
+            content,
+            context_id=context_id,
+            task_id=task_id,
+            metadata=metadata,
+            history_length=history_length,
+            timeout=timeout,
+            cancelled=cancelled,
+        ) as events:
+            for event in events:
+                if on_update is not None:
+                    on_update(event)
+            return events.result()
+
+    def stream(
+        self,
+        content: Content | Message | Sequence[Content],
+        *,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        history_length: int | None = None,
+        timeout: float | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> A2AStream:
+        """Send a message and return the events of the answer, to be iterated over; `reply()` gives what they amount to.
+
+        Nothing is sent before the first event is asked for, but the time runs from now. Where the agent does not
+        stream, the events are what asking for the task brings. Arguments and errors as for `send`.
+        """
+        message = message_of(content, context_id, task_id)
+        if history_length is not None:
+            whole_number(history_length, "history_length", 0)
+        sent = SendParams(
+            message=message,
+            configuration=SendConfiguration(self._modes, history_length, True),
+            metadata=None if metadata is None else json_object(metadata, "metadata"),
+        )
+
+        def params(connection: Connection) -> Dict[str, Any]:
+            endpoint = connection.endpoint
+            return endpoint.dialect.write_send_params(replace(sent, tenant=endpoint.tenant))
+
+        return self._stream(Operation.SEND, params, message.task_id, self._patience(timeout, cancelled), True)
+
+    def resubscribe(
+        self,
+        task_id: str,
+        *,
+        last_event_id: str | None = None,
+        timeout: float | None = None,
+        cancelled: Cancelled | None = None,
+    ) -> A2AStream:
+        """Follow a task that was begun before: return its events, beginning with the task as it stands.
+
+        Works in every state: of a task that is over, or where the agent does not stream, the task is asked for.
+        Leaving, also at the deadline, does not cancel the task.
+
+        Args:
+            task_id: The task's id.
+            last_event_id: `A2AStream.last_event_id` of a stream that broke, for agents that resume by it.
+            timeout: Seconds in all; `None`: the client's.
+            cancelled: As for `send`.
+
+        Raises:
+            MantyxConfigError: An argument cannot be used.
+        """
+        name = identifier(task_id, "task_id")
+        if last_event_id is not None:
+            header_text(last_event_id, "last_event_id")
+
+        def params(connection: Connection) -> Dict[str, Any]:
+            return connection.tenanted({"id": name})
+
+        patience = self._patience(timeout, cancelled)
+        return self._stream(Operation.RESUBSCRIBE, params, name, patience, False, last_event_id)
+
+    def get_task(self, task_id: str, *, history_length: int | None = None, timeout: float | None = None) -> Task:
+        """Ask how a task stands. Blocks.
+
+        Args:
+            task_id: The task's id.
+            history_length: How many messages of its history to send back at most; `None`: all.
+            timeout: Seconds; `None`: the client's.
+
+        Raises:
+            A2ARequestError: -32001 (`TASK_NOT_FOUND`) for one that the agent does not know.
+            A2AError: As `send`.
+        """
+        params: Dict[str, Any] = {"id": identifier(task_id, "task_id")}
+        if history_length is not None:
+            params["historyLength"] = whole_number(history_length, "history_length", 0)
+        return self._ask_for_task(Operation.GET, params, timeout)
+
+    def cancel_task(
+        self, task_id: str, *, metadata: Mapping[str, Any] | None = None, timeout: float | None = None
+    ) -> Task:
+        """Ask the agent to stop working on a task; return how the task stands then. Blocks.
+
+        Raises:
+            A2ARequestError: -32001 (`TASK_NOT_FOUND`), or -32002 (`TASK_NOT_CANCELABLE`) for one that is over.
+            A2AError: As `send`.
+        """
+        params: Dict[str, Any] = {"id": identifier(task_id, "task_id")}
+        if metadata is not None:
+            params["metadata"] = json_object(metadata, "metadata")
+        return self._ask_for_task(Operation.CANCEL, params, timeout)
+
+    # ------------------------------------------------------------------------------------------- inside
+
+    def _patience(self, timeout: float | None, cancelled: Cancelled | None) -> Patience:
+        if cancelled is not None and not callable(getattr(cancelled, "is_set", None)):
+            raise refusal("cancelled", kind_of(cancelled), "be a threading.Event")
+        return Patience.of(self.timeout if timeout is None else checked_timeout(timeout, "timeout"), cancelled)
+
+    def _stream(
+        self,
+        operation: Operation,
+        params: Callable[[Connection], Dict[str, Any]],
+        task_id: str | None,
+        patience: Patience,
+        cancels: bool,
+        last_event_id: str | None = None,
+    ) -> A2AStream:
+        def may_stream() -> bool:
+            return self._may_stream and self._known is not None and self._known[0].streaming
+
+        def no_streaming() -> None:
+            self._may_stream = False
+
+        return A2AStream(
+            lambda patience: self._open(patience)[1],
+            patience,
+            operation=operation,
+            params=params,
+            may_stream=may_stream,
+            no_streaming=no_streaming,
+            questions=self._questions,
+            task_id=task_id,
+            cancels=cancels,
+            last_event_id=last_event_id,
+        )
+
+    def _ask_for_task(self, operation: Operation, params: Dict[str, Any], timeout: float | None) -> Task:
+        patience = self._patience(timeout, None)
+        connection = self._open(patience)[1]
+        result = connection.call(operation, connection.tenanted(params), patience)
+        try:
+            event = read_event(result)
+            task = event if isinstance(event, Task) else read_task(result)
+        except WrongObject as error:
+            raise A2AProtocolError(f"{connection.label}: the answer does not follow the protocol: {error}") from None
+        self._questions.note(task)
+        return task
+
+    def _open(self, patience: Patience) -> Tuple[AgentCard, Connection]:
+        # Threads that come first at once may each fetch the card: waiting for one another would cost more.
+        if self._known is None:
+            self._known = self._look(patience)
+        return self._known
+
+    def _look(self, patience: Patience) -> Tuple[AgentCard, Connection]:
+        if self._given is not None:
+            card = self._given
+        else:
+            assert self._url is not None
+            card = fetch_card(
+                self._transport(origin_of(self._url), True),
+                self._url,
+                patience.at_most(CARD_TIMEOUT_S),
+                connect_timeout=self._connect_timeout,
+                retry=self._retry,
+            )
+        return card, self._connection(card)
+
+    def _connection(self, card: AgentCard) -> Connection:
+        endpoint = card.endpoint()
+        origin = origin_of(endpoint.url)
+        is_ours = self._is_trusting or card.url is None or origin == origin_of(card.url)
+        guard: Guard | None = None
+        if card.url is not None and not self._is_trusting:
+            guard = guard_for(card.url, endpoint.url)
+            _check_address(card, endpoint, guard)
+        return Connection(
+            self._transport(origin, is_ours),
+            endpoint,
+            label=f"A2A agent {cut(card.name, 60)!r} ({origin.site})",
+            guard=guard,
+            headers={"A2A-Extensions": ", ".join(self._extensions)} if self._extensions else None,
+            is_without_credentials=not is_ours and bool(self._headers or self._auth is not None),
+            connect_timeout=self._connect_timeout,
+            idle_timeout=self._idle_timeout,
+            max_message_bytes=self._max_bytes,
+            retry=self._retry,
+        )
+
+    def _transport(self, origin: Origin, is_ours: bool) -> HttpTransport:
+        """Return the way to an origin: with the caller's credentials if it is `is_ours`, otherwise without."""
+        transport = self._transports.get((origin, is_ours))
+        if transport is None:
+            agent = f"mantyx-sync/{__version__} Python/{platform.python_version()}"
+            transport = HttpTransport(
+                BaseURL(origin.site, field="url"),
+                auth=self._auth if is_ours else None,
+                make_error=api_error,
+                timeout=(self._connect_timeout, CARD_TIMEOUT_S),
+                retry=self._retry,
+                headers={"User-Agent": agent, **(self._headers if is_ours else {})},
+                session=self._session if is_ours else _without_credentials(self._session),
+            )
+            transport = self._transports.setdefault((origin, is_ours), transport)
+        return transport
+
+    def _endpoint_of_given(self) -> str:
+        assert self._given is not None
+        return self._given.endpoint().url
+
+
+def _check_address(card: AgentCard, endpoint: Endpoint, guard: Guard | None) -> None:
+    origin = origin_of(endpoint.url)
+    zone = guard.refused_zone(origin.host) if guard is not None else None
+    if zone is not None:
+        what = {"loopback": "this machine", "private": "the private network"}.get(zone, "the local link")
+        raise A2ACardError(
+            f"the agent card at {shown_url(card.url or '')} names the endpoint {origin.site}, an address of {what}, "
+            "which a card from there must not name; nothing was sent. If that is right, pass trust_other_origin=True",
+            code="address_refused",
+        )
+
+
+def _without_credentials(session: requests.Session | None) -> requests.Session | None:
+    """Return a session with the way out of another one (adapters, proxies, CA), but with nothing secret."""
+    if session is None:
+        return None
+    clone: Any = object.__new__(type(session))
+    clone.__dict__.update(session.__dict__)
+    clone.headers = {}
+    clone.auth = clone.cert = None
+    clone.params = {}
+    return clone  # type: ignore[no-any-return]
+
+
+def _read_card(card: object, url: str | None) -> AgentCard:
+    if isinstance(card, AgentCard):
+        return card if url is None else replace(card, url=url)
+    if not isinstance(card, Mapping):
+        raise refusal("card", kind_of(card), "be an AgentCard or the card's JSON object")
+    try:
+        return AgentCard.from_wire(json_copy(card, "card"), url)
+    except A2ACardError as error:
+        raise MantyxConfigError(f"card: {error.message}") from None

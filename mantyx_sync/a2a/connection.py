@@ -1,0 +1,439 @@
+"""JSON-RPC requests to one agent over HTTP, and their answers: one result, or a stream of them (a2a §2, §4)."""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import time
+import uuid
+from typing import Any, Dict, List, Mapping, Union
+
+from ..api_errors import api_error
+from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError, cut
+from ..transport.answers import Opened
+from ..transport.body import BodyBroken, BodyIdle, Release
+from ..transport.http import HttpTransport, encode_json
+from ..transport.retry import Failure, Repeat, RetryPolicy, parse_retry_after
+from ..transport.sse import FrameDecoder, FrameTooLarge, parse_frame
+from .addresses import Guard, GuardedRelease, absolute, origin_of, shown_url
+from .card import Endpoint
+from .dialects import V1, Operation
+from .errors import (
+    A2AAuthError,
+    A2ACancelled,
+    A2ACardError,
+    A2AConnectionError,
+    A2AError,
+    A2AProtocolError,
+    A2ARequestError,
+    A2AStatusError,
+    A2ATimeoutError,
+)
+from .rpc import read_error
+from .waiting import Patience, Watch
+
+__all__ = ["Connection", "EventReader", "StreamBroken", "follow"]
+
+log = logging.getLogger(__name__)
+
+MAX_REDIRECTS = 3
+MAX_ERROR_BODY_BYTES = 64 * 1024
+
+SAFE = frozenset({Operation.GET, Operation.CANCEL, Operation.EXTENDED_CARD})
+"""What may arrive twice without harm."""
+
+
+class StreamBroken(Exception):
+    """The stream ended, or fell silent, before it said that it was over."""
+
+
+def is_followed(opened: Opened, url: str) -> str | None:
+    """Return where to send the request instead; `None` if the answer is no redirect that may be followed.
+
+    Only redirects that keep method and body, and stay at the origin, are: nothing secret leaves it.
+    """
+    if opened.status not in (307, 308):
+        return None
+    try:
+        target = absolute(str(opened.headers.get("Location") or ""), url)
+    except ValueError:
+        return None
+    return target if origin_of(target) == origin_of(url) else None
+
+
+def follow(
+    transport: HttpTransport,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    data: bytes | None,
+    connect_timeout: float,
+    read_timeout: float,
+    release: Release,
+) -> Opened:
+    """Send a request and follow redirects within the origin; return the answer, whatever its status. Blocks.
+
+    Raises:
+        MantyxNetworkError, MantyxTimeoutError: As `HttpTransport.open`.
+    """
+    for _ in range(MAX_REDIRECTS + 1):
+        opened = transport.open(
+            method,
+            url,
+            headers=headers,
+            data=data,
+            connect_timeout=connect_timeout,
+            read_timeout=read_timeout,
+            release=release,
+        )
+        target = is_followed(opened, url)
+        if target is None:
+            return opened
+        opened.close()
+        url = target
+    raise MantyxProtocolError(f"{method} {shown_url(url)}: more than {MAX_REDIRECTS} redirects")
+
+
+def redirect_words(opened: Opened, url: str) -> str:
+    """Say of a redirect that is not followed where it leads."""
+    try:
+        site = origin_of(absolute(str(opened.headers.get("Location") or ""), url)).site
+    except ValueError:
+        site = "nowhere"
+    return f"redirects ({opened.status}) to {site}, which is not followed"
+
+
+class Connection:
+    """The way to one agent. Every method may be called from any thread; all block."""
+
+    def __init__(
+        self,
+        transport: HttpTransport,
+        endpoint: Endpoint,
+        *,
+        label: str,
+        guard: Guard | None = None,
+        headers: Mapping[str, str] | None = None,
+        is_without_credentials: bool = False,
+        connect_timeout: float = 10.0,
+        idle_timeout: float = 60.0,
+        max_message_bytes: int = 64 * 1024 * 1024,
+        retry: RetryPolicy | None = None,
+    ) -> None:
+        """Take what is needed to reach the agent; nothing is sent yet.
+
+        Args:
+            label: What to call the agent in a sentence.
+            guard: What the address has to satisfy at the time of each request.
+            headers: Sent with each request, beside the transport's own.
+            is_without_credentials: The caller's were held back, since the endpoint is at another origin.
+            idle_timeout: Seconds of silence on a stream after which the task is asked for instead.
+        """
+        self.endpoint = endpoint
+        self.label = label
+        self._transport = transport
+        self._guard = guard
+        self._headers = {"Content-Type": "application/json", "A2A-Version": endpoint.dialect.version, **(headers or {})}
+        self._is_without_credentials = is_without_credentials
+        self._connect_timeout = connect_timeout
+        self.idle_timeout = idle_timeout
+        self._max_bytes = max_message_bytes
+        self._retry = retry or RetryPolicy()
+
+    def call(self, operation: Operation, params: Dict[str, Any], patience: Patience) -> Any:
+        """Ask and return the result.
+
+        Raises:
+            A2ARequestError, A2AAuthError, A2AStatusError, A2AConnectionError, A2AProtocolError: As their names say.
+            A2ATimeoutError, A2ACancelled: The patience is over.
+        """
+        answer = self.ask(operation, params, patience)
+        if not isinstance(answer, EventReader):
+            return answer
+        try:  # a stream where one result was to be
+            result = answer.next(patience)
+        except StreamBroken as broken:
+            raise A2AConnectionError(f"{self.label}: {broken}", cause=broken) from None
+        finally:
+            answer.close()
+        if result is None:
+            raise A2AProtocolError(f"{self.label}: the answer to {self._method(operation)} is an empty stream")
+        return result
+
+    def ask(
+        self,
+        operation: Operation,
+        params: Dict[str, Any],
+        patience: Patience,
+        headers: Mapping[str, str] | None = None,
+    ) -> Union[Any, EventReader]:
+        """Ask and return the result, or a reader of results if the agent answers with a stream.
+
+        A request that surely was not carried out is sent again, one that may have been only if that does no harm.
+
+        Raises:
+            As `call`.
+        """
+        repeat = Repeat.SAFE if operation in SAFE else Repeat.ONCE
+        for attempt in range(self._retry.max_retries + 1):
+            try:
+                return self._ask_once(operation, params, patience, headers or {})
+            except A2AStatusError as error:
+                delay = self._retry.after_status(error.status or 0, repeat, attempt, error.retry_after, random.random())
+                failure: A2AError = error
+            except A2AConnectionError as error:
+                kind = Failure.UNSENT if error.sent is False else Failure.LOST
+                delay = self._retry.after_failure(kind, repeat, attempt, random.random())
+                failure = error
+            if delay is None or delay >= patience.left:
+                raise failure from failure.__cause__
+            log.info("%s: %s; next try in %.2f s", self.label, type(failure).__name__, delay)
+            patience.pause(delay)
+            self.check(patience)
+        raise AssertionError("the retry policy allows no more tries than max_retries")
+
+    def check(self, patience: Patience) -> None:
+        """Return at once if there is time left.
+
+        Raises:
+            A2ATimeoutError, A2ACancelled: The patience is over.
+        """
+        if patience.is_cancelled:
+            raise A2ACancelled(f"{self.label}: the call was cancelled")
+        if patience.left <= 0:
+            raise A2ATimeoutError(f"{self.label}: no answer in the time allowed")
+
+    def _method(self, operation: Operation) -> str:
+        return self.endpoint.dialect.methods[operation]
+
+    def _ask_once(
+        self, operation: Operation, params: Dict[str, Any], patience: Patience, extra: Mapping[str, str]
+    ) -> Union[Any, EventReader]:
+        self.check(patience)
+        method = self._method(operation)
+        body = encode_json({"jsonrpc": "2.0", "id": str(uuid.uuid4()), "method": method, "params": params})
+        is_stream = operation in (Operation.STREAM, Operation.RESUBSCRIBE)
+        accept = "text/event-stream, application/json" if is_stream else "application/json"
+        release = GuardedRelease(self._guard)
+        opened: Opened | None = None
+        is_handed_on = False
+        try:
+            with Watch(patience, release):
+                opened = follow(
+                    self._transport,
+                    "POST",
+                    self.endpoint.url,
+                    headers={"Accept": accept, **self._headers, **extra},
+                    data=body,
+                    connect_timeout=min(self._connect_timeout, max(patience.left, 0.001)),
+                    read_timeout=max(patience.left, 0.001),
+                    release=release,
+                )
+                if opened.status >= 300:
+                    raise self._refused(opened, method)
+                if opened.media_type == "text/event-stream":
+                    is_handed_on = True
+                    return EventReader(self, opened, release, method, self._max_bytes)
+                data = opened.read_all(self._max_bytes)
+            if release.called and "Content-Length" not in opened.headers and "Transfer-Encoding" not in opened.headers:
+                raise self.given_up(patience)  # what looks like its end is where it was cut
+            return self._result(data, opened, method)
+        except A2AError:
+            raise
+        except MantyxError as error:
+            raise self._translated(error, release, patience) from error.__cause__
+        finally:
+            if opened is not None and not is_handed_on:
+                opened.close()
+
+    def given_up(self, patience: Patience) -> A2AError:
+        """Return the error for an exchange that was cut off."""
+        if not patience.is_cancelled and patience.left <= 0.05:
+            return A2ATimeoutError(f"{self.label}: no answer in the time allowed")
+        return A2ACancelled(f"{self.label}: the call was cancelled")
+
+    def _translated(self, error: MantyxError, release: GuardedRelease, patience: Patience) -> A2AError:
+        if release.has_refused:
+            return A2ACardError(
+                f"{self.label}: its name has come to lead to an address that its card must not name; nothing was sent",
+                code="address_refused",
+            )
+        if release.called or (isinstance(error, MantyxTimeoutError) and patience.left <= 0.05):
+            return self.given_up(patience)
+        text = f"{self.label}: {error.message}"
+        if isinstance(error, MantyxProtocolError):
+            return A2AProtocolError(text, status=error.status, cause=error.__cause__)
+        if isinstance(error, MantyxTimeoutError):
+            return A2AConnectionError(text, cause=error.__cause__)
+        sent = error.sent if isinstance(error, MantyxNetworkError) else None
+        return A2AConnectionError(text, sent=sent, cause=error.__cause__)
+
+    def _refused(self, opened: Opened, method: str) -> A2AError:
+        """Return the error for a status that is none of success; reads the body's start."""
+        status, headers = opened.status, opened.headers
+        if status < 400:
+            return A2AProtocolError(
+                f"{self.label}: {method}: it {redirect_words(opened, self.endpoint.url)}", status=status
+            )
+        body = _start_of(opened)
+        try:
+            decoded = json.loads(body)
+        except (ValueError, RecursionError):
+            decoded = None
+        # JSON-RPC errors belong into a 200, but many servers send them with a status of their own.
+        if status not in (401, 403) and isinstance(decoded, dict) and "error" in decoded and "jsonrpc" in decoded:
+            return self._rpc_error(decoded["error"], method, status)
+        retry_after = parse_retry_after(headers.get("Retry-After"), time.time())
+        reason = api_error(status, headers, body, method="POST", path=method, retry_after=retry_after)
+        text = f"{self.label}: {reason.message}"
+        if status in (401, 403):
+            if self._is_without_credentials:
+                text += (
+                    ". The endpoint is at another origin than the card, so no headers were sent to it; "
+                    "trust_other_origin=True sends them"
+                )
+            return A2AAuthError(text, status=status, www_authenticate=headers.get("WWW-Authenticate"))
+        return A2AStatusError(text, status=status, body=reason.body, retry_after=retry_after)
+
+    def _result(self, data: bytes, opened: Opened, method: str) -> Any:
+        try:
+            response = json.loads(data)
+        except (ValueError, RecursionError):
+            kind = opened.headers.get("Content-Type", "no content type")
+            raise A2AProtocolError(
+                f"{self.label}: {method}: it answered {opened.status} with a body that is not JSON ({cut(kind, 80)})",
+                status=opened.status,
+            ) from None
+        return self.result_of(response, method)
+
+    def result_of(self, response: object, method: str) -> Any:
+        """Return the result in a JSON-RPC response.
+
+        Raises:
+            A2ARequestError: It holds an error.
+            A2AProtocolError: It is none.
+        """
+        if isinstance(response, dict):
+            if response.get("error") is not None:
+                raise self._rpc_error(response["error"], method)
+            if response.get("result") is not None:
+                return response["result"]
+        raise A2AProtocolError(f"{self.label}: {method}: the answer is not a JSON-RPC response")
+
+    def _rpc_error(self, value: object, method: str, status: int | None = None) -> A2ARequestError:
+        error = read_error(value)
+        word = f" {error.reason}" if error.reason else ""
+        fields = "; ".join(f"{name}: {text}" if name else text for name, text in error.violations[:5])
+        text = f"{self.label}: {method}: error {error.code}{word}: {cut(error.message)}"
+        return A2ARequestError(
+            text + (f" ({cut(fields)})" if fields else ""),
+            method=method,
+            rpc_code=error.code,
+            reason=error.reason,
+            agent_message=error.message,
+            violations=error.violations,
+            data=error.data,
+            status=status,
+        )
+
+    def tenanted(self, params: Dict[str, Any]) -> Dict[str, Any]:
+        """Return parameters with the tenant that the card asks each request to carry."""
+        tenant = self.endpoint.tenant
+        return {"tenant": tenant, **params} if tenant and self.endpoint.dialect is V1 else params
+
+
+class EventReader:
+    """The results of one streamed answer. One thread reads; close it when done. `release` ends a read from any."""
+
+    def __init__(
+        self, connection: Connection, opened: Opened, release: GuardedRelease, method: str, max_bytes: int
+    ) -> None:
+        self.release = release
+        self.last_id: str | None = None
+        """The id of the last event that carried one."""
+        self._connection = connection
+        self._opened = opened
+        self._method = method
+        self._decoder = FrameDecoder(max_bytes)
+        self._frames: List[str] = []
+
+    def next(self, patience: Patience) -> Any:
+        """Return the next result; `None` at the end of the body. Blocks.
+
+        Raises:
+            StreamBroken: The connection broke, fell silent, or sent what is no event stream.
+            A2ARequestError: The agent reports an error.
+            A2ATimeoutError, A2ACancelled: The patience is over.
+        """
+        while True:
+            while self._frames:
+                result = self._read(self._frames.pop(0))
+                if result is not None:
+                    return result
+            try:
+                with Watch(patience, self.release):
+                    data = self._opened.read()
+            except BodyIdle as idle:
+                if patience.is_over:
+                    raise self._connection.given_up(patience) from None
+                raise StreamBroken(f"the stream fell silent: {idle}") from None
+            except BodyBroken as broken:
+                if self.release.called:
+                    raise self._connection.given_up(patience) from None
+                raise StreamBroken(f"the stream broke: {broken}") from None
+            if not data:
+                if self.release.called:
+                    raise self._connection.given_up(patience)
+                if self._decoder.eof():
+                    raise StreamBroken("the stream ended in the middle of an event")
+                return None
+            try:
+                self._frames = self._decoder.feed(data)
+            except FrameTooLarge as error:
+                raise A2AProtocolError(f"{self._connection.label}: {error}") from None
+
+    def _read(self, text: str) -> Any:
+        frame = parse_frame(text)
+        if frame.id is not None:
+            self.last_id = frame.id or None
+        if not frame.data:
+            return None
+        try:
+            response = json.loads(frame.data)
+        except (ValueError, RecursionError):
+            if frame.event == "error":
+                raise A2AProtocolError(f"{self._connection.label}: {self._method}: {cut(frame.data)}") from None
+            response = None
+        if not isinstance(response, dict) or not ("result" in response or "error" in response):
+            if frame.event == "error":
+                return self._connection.result_of({"error": response}, self._method)
+            size, name = len(frame.data), (frame.event or "")[:40]
+            log.warning("an event of an A2A stream was skipped: %d characters, event %r: no response", size, name)
+            return None
+        return self._connection.result_of(response, self._method)
+
+    def be_idle_at_most(self, seconds: float) -> None:
+        """From now on, take silence of that long for a broken connection."""
+        self.release.set_idle_timeout(seconds)
+
+    def close(self) -> None:
+        """Close the connection, from the thread that reads."""
+        self._opened.close()
+
+
+def _start_of(opened: Opened) -> bytes:
+    """Return the start of an error's body; what is wrong with the body adds nothing."""
+    pieces: List[bytes] = []
+    size = 0
+    try:
+        while size < MAX_ERROR_BODY_BYTES:
+            piece = opened.read()
+            if not piece:
+                break
+            pieces.append(piece)
+            size += len(piece)
+    except (BodyBroken, BodyIdle):
+        pass
+    return b"".join(pieces)[:MAX_ERROR_BODY_BYTES]

@@ -1,0 +1,172 @@
+"""How long a call may take: to its deadline, and until its caller cancels it."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import Callable, List, Protocol, Tuple
+
+from ..transport.bell import Bell
+from ..transport.body import Release
+
+__all__ = ["Cancelled", "Hangup", "Patience", "Watch"]
+
+SLICE_S = 0.1
+"""How often a plain event is looked at; one that calls back ends a wait at once."""
+INTERRUPT_SLICE_S = 0.25
+"""How soon Ctrl-C is noticed where a wait on a lock is not interrupted."""
+
+
+class Cancelled(Protocol):
+    """What cancels a call: a `threading.Event`. If it has `add(callback)`, which returns a function that takes the
+    callback back, it is called instead of being looked at.
+    """
+
+    def is_set(self) -> bool:
+        """Tell whether the call is cancelled."""
+        ...
+
+
+class Hangup:
+    """Cancels a call from any thread: what was added is called back on the thread that sets it."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._lock = threading.Lock()
+        self._callbacks: List[Callable[[], None]] = []
+
+    def is_set(self) -> bool:
+        """Tell whether the call is cancelled."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Cancel. Does not block."""
+        with self._lock:
+            self._is_set = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def add(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Have `callback` called when it is set, at once if it is; return what takes that back."""
+        with self._lock:
+            if not self._is_set:
+                self._callbacks.append(callback)
+                return lambda: self._take_back(callback)
+        callback()
+        return lambda: None
+
+    def _take_back(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
+
+class Patience:
+    """The deadline of a call (monotonic clock; `None`: no limit) and what cancels it."""
+
+    def __init__(self, deadline: float | None, *cancelled: Cancelled) -> None:
+        self.deadline = deadline
+        self.cancelled = cancelled
+
+    @classmethod
+    def of(cls, timeout: float, *cancelled: Cancelled | None) -> Patience:
+        """Begin to wait `timeout` seconds from now, which may be infinity."""
+        deadline = None if math.isinf(timeout) else time.monotonic() + timeout
+        return cls(deadline, *[item for item in cancelled if item is not None])
+
+    def at_most(self, timeout: float) -> Patience:
+        """Return the same with a deadline that is no more than `timeout` seconds away."""
+        return Patience(time.monotonic() + min(timeout, self.left), *self.cancelled)
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left; infinity without a deadline."""
+        return math.inf if self.deadline is None else self.deadline - time.monotonic()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """True once the call is cancelled."""
+        return any(item.is_set() for item in self.cancelled)
+
+    @property
+    def is_over(self) -> bool:
+        """True once there is no more waiting."""
+        return self.is_cancelled or self.left <= 0
+
+    def pause(self, seconds: float) -> None:
+        """Wait, at most to the deadline; cancelling ends the wait."""
+        end = time.monotonic() + min(seconds, self.left)
+        bell = Bell()
+        take_back, others = _call_back(self.cancelled, bell.ring)
+        try:
+            while not self.is_cancelled:
+                left = end - time.monotonic()
+                if left <= 0:
+                    return
+                bell.wait(min(left, SLICE_S if others else INTERRUPT_SLICE_S))
+        finally:
+            take_back()
+
+
+def _call_back(
+    cancelled: Tuple[Cancelled, ...], callback: Callable[[], None]
+) -> Tuple[Callable[[], None], Tuple[Cancelled, ...]]:
+    """Have `callback` called by those that call back; return what takes that back, and those that do not."""
+    undo: List[Callable[[], None]] = []
+    others: List[Cancelled] = []
+    for item in cancelled:
+        add = getattr(item, "add", None)
+        if add is None:
+            others.append(item)
+        else:
+            undo.append(add(callback))
+
+    def take_back() -> None:
+        for action in undo:
+            action()
+
+    return take_back, tuple(others)
+
+
+class Watch:
+    """Shuts the connection of an exchange when the patience for it is over. A context manager, for each exchange anew.
+
+    The time-outs of a socket are for each wait: a peer that sends byte after byte never exceeds them.
+    """
+
+    def __init__(self, patience: Patience, release: Release) -> None:
+        self._patience = patience
+        self._release = release
+        self._bell = Bell()
+        self._thread: threading.Thread | None = None
+        self._take_back: Callable[[], None] | None = None
+
+    def __enter__(self) -> Watch:
+        self._take_back, others = _call_back(self._patience.cancelled, self._release)
+        if self._patience.deadline is not None or others:
+            # Owned by this object: woken and joined when the exchange is over, and ends by itself at the deadline.
+            self._thread = threading.Thread(target=self._run, args=(others,), name="mantyx-a2a-watch", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # there can be no more threads: each wait is bounded all the same
+                self._thread = None
+            except BaseException:  # Ctrl-C may end the wait for its start, not the thread
+                self._bell.ring()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bell.ring()
+        if self._take_back is not None:
+            self._take_back()
+        if self._thread is not None:
+            self._thread.join(1.0)
+
+    def _run(self, others: Tuple[Cancelled, ...]) -> None:
+        while self._patience.left > 0 and not any(item.is_set() for item in others):
+            left = min(self._patience.left, threading.TIMEOUT_MAX)
+            if self._bell.wait(min(left, SLICE_S) if others else left):
+                return
+        self._release()
