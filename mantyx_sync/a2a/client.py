@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import threading
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple
@@ -35,7 +36,7 @@ from .objects import Event, Message, SendConfiguration, SendParams, Task
 from .reading import WrongObject, read_event, read_task
 from .replies import A2AReply
 from .stream import A2AStream, Questions
-from .waiting import Cancelled, Patience
+from .waiting import Patience
 
 if TYPE_CHECKING:
     import requests
@@ -191,7 +192,7 @@ class A2AClient:
         history_length: int | None = None,
         timeout: float | None = None,
         on_update: Callable[[Event], None] | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: threading.Event | None = None,
     ) -> A2AReply:
         """Send a message and wait until the agent has answered it, or asks for something.
 
@@ -206,7 +207,7 @@ class A2AClient:
             history_length: How many messages of the task's history to send back at most; `None`: all.
             timeout: Seconds in all; `None`: the client's.
             on_update: Called with every event on this thread. What it raises ends the call; the task goes on then.
-            cancelled: A `threading.Event` (or what has `is_set()` and `add(callback)`) that ends the call.
+            cancelled: Set it from any thread, and the call ends: at once if it is a `Cancellation`.
 
         Raises:
             MantyxConfigError: An argument cannot be used; nothing was sent.
@@ -240,7 +241,7 @@ class A2AClient:
         metadata: Mapping[str, Any] | None = None,
         history_length: int | None = None,
         timeout: float | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: threading.Event | None = None,
     ) -> A2AStream:
         """Send a message and return the events of the answer, to be iterated over; `reply()` gives what they amount to.
 
@@ -268,7 +269,7 @@ class A2AClient:
         *,
         last_event_id: str | None = None,
         timeout: float | None = None,
-        cancelled: Cancelled | None = None,
+        cancelled: threading.Event | None = None,
     ) -> A2AStream:
         """Follow a task that was begun before: return its events, beginning with the task as it stands.
 
@@ -327,8 +328,8 @@ class A2AClient:
 
     # ------------------------------------------------------------------------------------------- inside
 
-    def _patience(self, timeout: float | None, cancelled: Cancelled | None) -> Patience:
-        if cancelled is not None and not callable(getattr(cancelled, "is_set", None)):
+    def _patience(self, timeout: float | None, cancelled: threading.Event | None) -> Patience:
+        if cancelled is not None and not isinstance(cancelled, threading.Event):
             raise refusal("cancelled", kind_of(cancelled), "be a threading.Event")
         return Patience.of(self.timeout if timeout is None else checked_timeout(timeout, "timeout"), cancelled)
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Callable, Deque, Dict, Tuple
 
 from ..errors import cut
+from ..tools.cancellation import Cancellation
 from .connection import Connection, EventReader, StreamBroken
 from .dialects import Operation
 from .errors import (
@@ -28,7 +29,7 @@ from .objects import Event, Message, StatusUpdate, Task, TaskStatus, is_settled
 from .reading import WrongObject, read_event, read_task
 from .replies import A2AReply, reply_to
 from .rpc import METHOD_NOT_FOUND, UNSUPPORTED_OPERATION
-from .waiting import Hangup, Patience
+from .waiting import Patience
 
 __all__ = ["A2AStream", "Questions", "poll_delay"]
 
@@ -125,7 +126,7 @@ class A2AStream:
             last_event_id: Where to resume a subscription.
         """
         self._connect = connect
-        self._hangup = Hangup()
+        self._hangup = Cancellation()
         self._patience = Patience(patience.deadline, self._hangup, *patience.cancelled)
         self._operation = operation
         self._params = params

@@ -5,73 +5,29 @@ from __future__ import annotations
 import math
 import threading
 import time
-from typing import Callable, List, Protocol, Tuple
+from typing import Callable, List, Tuple
 
+from ..tools.cancellation import Cancellation
 from ..transport.bell import Bell
 from ..transport.body import Release
 
-__all__ = ["Cancelled", "Hangup", "Patience", "Watch"]
+__all__ = ["Patience", "Watch"]
 
 SLICE_S = 0.1
-"""How often a plain event is looked at; one that calls back ends a wait at once."""
+"""How often a plain event is looked at; a `Cancellation` ends a wait at once."""
 INTERRUPT_SLICE_S = 0.25
 """How soon Ctrl-C is noticed where a wait on a lock is not interrupted."""
-
-
-class Cancelled(Protocol):
-    """What cancels a call: a `threading.Event`. If it has `add(callback)`, which returns a function that takes the
-    callback back, it is called instead of being looked at.
-    """
-
-    def is_set(self) -> bool:
-        """Tell whether the call is cancelled."""
-        ...
-
-
-class Hangup:
-    """Cancels a call from any thread: what was added is called back on the thread that sets it."""
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._lock = threading.Lock()
-        self._callbacks: List[Callable[[], None]] = []
-
-    def is_set(self) -> bool:
-        """Tell whether the call is cancelled."""
-        return self._is_set
-
-    def set(self) -> None:
-        """Cancel. Does not block."""
-        with self._lock:
-            self._is_set = True
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
-
-    def add(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Have `callback` called when it is set, at once if it is; return what takes that back."""
-        with self._lock:
-            if not self._is_set:
-                self._callbacks.append(callback)
-                return lambda: self._take_back(callback)
-        callback()
-        return lambda: None
-
-    def _take_back(self, callback: Callable[[], None]) -> None:
-        with self._lock:
-            if callback in self._callbacks:
-                self._callbacks.remove(callback)
 
 
 class Patience:
     """The deadline of a call (monotonic clock; `None`: no limit) and what cancels it."""
 
-    def __init__(self, deadline: float | None, *cancelled: Cancelled) -> None:
+    def __init__(self, deadline: float | None, *cancelled: threading.Event) -> None:
         self.deadline = deadline
         self.cancelled = cancelled
 
     @classmethod
-    def of(cls, timeout: float, *cancelled: Cancelled | None) -> Patience:
+    def of(cls, timeout: float, *cancelled: threading.Event | None) -> Patience:
         """Begin to wait `timeout` seconds from now, which may be infinity."""
         deadline = None if math.isinf(timeout) else time.monotonic() + timeout
         return cls(deadline, *[item for item in cancelled if item is not None])
@@ -111,17 +67,16 @@ class Patience:
 
 
 def _call_back(
-    cancelled: Tuple[Cancelled, ...], callback: Callable[[], None]
-) -> Tuple[Callable[[], None], Tuple[Cancelled, ...]]:
+    cancelled: Tuple[threading.Event, ...], callback: Callable[[], None]
+) -> Tuple[Callable[[], None], Tuple[threading.Event, ...]]:
     """Have `callback` called by those that call back; return what takes that back, and those that do not."""
     undo: List[Callable[[], None]] = []
-    others: List[Cancelled] = []
+    others: List[threading.Event] = []
     for item in cancelled:
-        add = getattr(item, "add", None)
-        if add is None:
-            others.append(item)
+        if isinstance(item, Cancellation):
+            undo.append(item.add(callback))
         else:
-            undo.append(add(callback))
+            others.append(item)
 
     def take_back() -> None:
         for action in undo:
@@ -164,7 +119,7 @@ class Watch:
         if self._thread is not None:
             self._thread.join(1.0)
 
-    def _run(self, others: Tuple[Cancelled, ...]) -> None:
+    def _run(self, others: Tuple[threading.Event, ...]) -> None:
         while self._patience.left > 0 and not any(item.is_set() for item in others):
             left = min(self._patience.left, threading.TIMEOUT_MAX)
             if self._bell.wait(min(left, SLICE_S) if others else left):
