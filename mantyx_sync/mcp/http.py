@@ -95,11 +95,10 @@ class HttpChannel:
         """Send a request and return its response (see `Channel`). Blocks; nothing is sent twice."""
         line = self._line()
         dealings = line.dealings
-        is_opening = request.message["method"] == "initialize"
         session = None
-        if request.era is Era.HANDSHAKE and not is_opening:
-            session = dealings.session_for(request.generation, line.label)
         with dealings.wait(waiting, line.label) as patience:
+            if request.era is Era.HANDSHAKE and request.message["method"] != "initialize":
+                session = dealings.session_for(request.generation, line.label)
             exchange = Exchange(line, request, waiting, session, patience)
             try:
                 return exchange.response()
@@ -124,11 +123,11 @@ class HttpChannel:
         """Send a notification (see `Channel`). A refusal other than 401, 403 or a session's end is only logged."""
         line = self._line()
         session = line.dealings.session if era is Era.HANDSHAKE else None
-        if session is not None and session.is_over:
-            raise McpSessionGone(f"{line.label}: the session is over; the notification was not sent")
         waiting = Waiting(time.monotonic() + NOTIFY_S if deadline is None else deadline)
         what = f"{line.label}: {message.get('method')}"
         with line.dealings.wait(waiting, line.label) as patience:
+            if session is not None and session.is_over:
+                raise McpSessionGone(f"{what}: the session is over; it was not sent")
             try:
                 opened = line.deliver(message, era, version, session, patience)
             except MantyxTimeoutError:
@@ -201,7 +200,10 @@ class HttpChannel:
         # Not on this thread, whose time is over. Ends by itself within CANCEL_S, joined by close(); a daemon, since
         # at exit it is of no use.
         sender = threading.Thread(
-            target=_send_quietly, args=(line, message, request.version, session), name="mantyx-mcp-cancel", daemon=True
+            target=_send_quietly,
+            args=(line, message, request.version, session),
+            name="mantyx-mcp-given-up",
+            daemon=True,
         )
         senders[:] = [other for other in senders if other.is_alive()] + [sender]
         try:

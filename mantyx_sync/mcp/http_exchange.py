@@ -7,7 +7,7 @@ import logging
 import time
 from typing import Any, Mapping
 
-from ..errors import MantyxError, MantyxTimeoutError, cut
+from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError, cut
 from ..transport.answers import Opened
 from ..transport.body import BodyBroken, BodyIdle
 from ..transport.retry import parse_retry_after
@@ -88,8 +88,11 @@ class Exchange:
         if status >= 400:
             return self._refused(opened)
         if self._method == "initialize":
-            issued = opened.headers.get("Mcp-Session-Id")
-            self._session = self._line.dealings.begin(issued, self._line.label)
+            try:
+                self._session = self._line.dealings.begin(opened.headers.get("Mcp-Session-Id"), self._line.label)
+            except McpProtocolError:
+                opened.close()
+                raise
         if status in (202, 204):
             opened.close()
             raise McpProtocolError(f"{self._what}: the server answered {status}, which promises no response")
@@ -97,17 +100,12 @@ class Exchange:
         if kind == "text/event-stream":
             return self._follow(opened)
         if kind != "application/json":
-            opened.close()
+            self._check_head(opened, kind)
             raise McpProtocolError(
                 f"{self._what}: the server answered {status} with content type {cut(kind) or 'none'!r}, neither JSON "
                 "nor an event stream"
             )
-        try:
-            body = opened.read_all(self._line.max_message_bytes)
-        except MantyxTimeoutError:
-            raise
-        except MantyxError as error:
-            raise self._lost(error) from error
+        body = self._read_all(opened, self._line.max_message_bytes)
         try:
             messages = decode_body(body)
         except ValueError as error:
@@ -117,10 +115,20 @@ class Exchange:
             raise McpProtocolError(f"{self._what}: the server's answer holds no response to the request")
         return found
 
-    def _lost(self, error: MantyxError) -> MantyxError:
-        if isinstance(error, McpProtocolError) or error.code == "protocol":  # larger than allowed
-            return McpProtocolError(f"{self._what}: {error.message}", cause=error)
-        return McpConnectionError(f"{self._what}: {error.message}; the server may have executed it", cause=error)
+    def _check_head(self, opened: Opened, kind: str) -> None:
+        """Close an answer of another type; raises if it broke off in its head, which http.client takes for whole."""
+        if any(known.startswith(kind) for known in ("application/json", "text/event-stream")):
+            with contextlib.suppress(MantyxProtocolError):
+                self._read_all(opened, _SHOWN_BODY)
+        opened.close()
+
+    def _read_all(self, opened: Opened, max_bytes: int) -> bytes:
+        try:
+            return opened.read_all(max_bytes)
+        except MantyxProtocolError as error:  # larger than allowed
+            raise McpProtocolError(f"{self._what}: {error.message}") from None
+        except MantyxNetworkError as error:
+            raise McpConnectionError(f"{self._what}: {error.message}; the server may have executed it") from error
 
     def _refused(self, opened: Opened) -> Mapping[str, Any]:
         """Raise the error of a refusal, or return the JSON-RPC error that came with it."""

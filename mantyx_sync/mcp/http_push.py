@@ -17,7 +17,7 @@ from .errors import McpConnectionError
 from .http_line import Line
 from .http_session import Session, headers_of
 from .messages import Kind, kind_of_message
-from .patience import Ending
+from .patience import Ending, Patience
 from .sse_messages import SseMessages
 
 __all__ = ["PushStream"]
@@ -32,24 +32,24 @@ JOIN_S = 2.0
 
 
 class PushStream:
-    """Reads the stream on a thread of its own, until it is ended or the server has had enough of it."""
+    """A thread that reads the stream, until it is ended or the server has had enough of it."""
 
     def __init__(self, line: Line, session: Session, version: str | None) -> None:
-        self._line = line
-        self._session = session
-        self._version = version
+        self._label = line.label
         self._patience = line.dealings.wait(Waiting(), line.label)
         self._answered = threading.Event()
+        # The reader belongs to the thread alone: once that has ended, nothing here holds the server's connections.
+        reader = _Reader(line, session, version, self._patience, self._answered)
         # Owned by the session: ended by it, by close() or by the collector's finalizer, which shut the connection;
         # joined by close(). A daemon, since nothing is lost at exit.
-        self._thread = threading.Thread(target=self._run, name="mantyx-mcp-push", daemon=True)
+        self._thread = threading.Thread(target=reader.run, name="mantyx-mcp-push", daemon=True)
 
     def start(self) -> None:
         """Begin to read. Does not block."""
         try:
             self._thread.start()
         except RuntimeError as error:  # the interpreter is ending, or there are too many threads
-            log.info("%s: no thread for what it sends unasked: %s", self._line.label, error)
+            log.info("%s: no thread for what it sends unasked: %s", self._label, error)
             self._patience.__exit__()
             self._answered.set()
 
@@ -66,7 +66,21 @@ class PushStream:
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join(JOIN_S)
 
-    def _run(self) -> None:
+
+class _Reader:
+    """Reads one connection after the other."""
+
+    def __init__(
+        self, line: Line, session: Session, version: str | None, patience: Patience, answered: threading.Event
+    ) -> None:
+        self._line = line
+        self._session = session
+        self._version = version
+        self._patience = patience
+        self._answered = answered
+
+    def run(self) -> None:
+        """Read until there is nothing more to read. Does not raise."""
         try:
             with self._patience:
                 self._follow()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Mapping
 
-from ..transport.sse import FrameDecoder, parse_frame
+from ..transport.sse import FrameDecoder, FrameTooLarge, parse_frame
 from .messages import decode, members
 
 __all__ = ["SseMessages", "decode_body"]
@@ -46,6 +46,8 @@ class SseMessages:
         """
         messages: list[Message] = []
         for text in self._decoder.feed(data):
+            if len(text) > self._max_bytes:  # came whole, with one read
+                raise FrameTooLarge(f"an event of the stream is larger than {self._max_bytes} bytes")
             frame = parse_frame(text)
             if frame.id is not None and "\0" not in frame.id:
                 self.last_event_id = frame.id or None
