@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, Tuple
 from ..errors import MantyxConflictError, MantyxError, MantyxNotFoundError, MantyxRunCancelled
 from ..spec import RunSpec
 from .conversations import Conversations
+from .current import CURRENT, CurrentTask
 from .failures import describe_failure
 from .inputs import TaskInput
 from .relay import FetchFile, Relay
@@ -53,7 +54,6 @@ class RunnerSettings:
     output_type: Any = field(default=None, repr=False)
     is_structured: bool = False
     fetch_file: FetchFile | None = None
-    share_tool_files: bool = False
     describe_failure: Callable[[BaseException], str] = describe_failure
 
 
@@ -269,6 +269,7 @@ class AgentRunner:
 
     def _perform(self, job: Job) -> None:
         record = job.record
+        CURRENT.set(CurrentTask(record))
         try:
             if not record.start():  # canceled while it waited
                 return
@@ -307,7 +308,6 @@ class AgentRunner:
             is_structured=settings.is_structured,
             accepts_data=job.accepts_data,
             fetch_file=settings.fetch_file,
-            share_tool_files=settings.share_tool_files,
         )
         with run:
             job.take(run)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
-from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
-from ..events import AssistantDelta, AssistantMessage, LocalToolResultIn, RunEvent, ToolFile, ToolFiles
+from ..events import AssistantDelta, AssistantMessage, RunEvent, ToolFile, ToolFiles
 from ..results import RunResult
 from .objects import DataPart, FilePart, Part, TextPart
 from .tasks import TaskRecord
@@ -35,7 +33,6 @@ class Relay:
         is_structured: bool,
         accepts_data: bool,
         fetch_file: Optional[FetchFile],
-        share_tool_files: bool,
     ) -> None:
         """Report nothing yet.
 
@@ -44,13 +41,11 @@ class Relay:
             accepts_data: The caller takes JSON as data; otherwise it gets it as text.
             fetch_file: Where the files of the platform's tools are to be had. Without it those with an address are
                 passed on by that.
-            share_tool_files: Pass on files that tools of this process made for the model.
         """
         self._record = record
         self._is_structured = is_structured
         self._accepts_data = accepts_data
         self._fetch_file = fetch_file or _address
-        self._share_tool_files = share_tool_files
 
     def feed(self, event: RunEvent) -> None:
         """Report an event of the run."""
@@ -60,11 +55,10 @@ class Relay:
         elif isinstance(event, AssistantMessage):
             if event.tool_calls and event.text and not self._is_structured:
                 self._record.say(event.text)
+            self._record.begin_anew()  # another turn follows, or the end with the answer as a whole
         elif isinstance(event, ToolFiles):
             parts = (_file_part(file, self._fetch_file(file)) for file in event.files)
             self._record.add_files(part for part in parts if part is not None)
-        elif isinstance(event, LocalToolResultIn) and self._share_tool_files:
-            self._record.add_files(_made_here(event.files))
 
     def conclude(self, result: RunResult) -> None:
         """Report the run's success."""
@@ -98,21 +92,3 @@ def _file_part(file: ToolFile, found: Union[str, bytes, None]) -> FilePart | Non
     if isinstance(found, str) and urlsplit(found).scheme in ("http", "https"):
         return FilePart(url=found, filename=file.filename, media_type=file.mime_type)
     return None
-
-
-def _made_here(files: Iterable[Mapping[str, Any]]) -> List[Part]:
-    parts: List[Part] = []
-    for file in files:
-        data, name, kind = file.get("data"), file.get("filename"), file.get("mimeType")
-        if not isinstance(data, str):  # the platform keeps large ones elsewhere
-            continue
-        try:
-            base64.b64decode(data, validate=True)
-        except (ValueError, binascii.Error):
-            continue
-        parts.append(FilePart(data, filename=name if isinstance(name, str) else None, media_type=_text_or_none(kind)))
-    return parts
-
-
-def _text_or_none(value: object) -> str | None:
-    return value if isinstance(value, str) else None

@@ -172,8 +172,12 @@ class TaskRecord:
         return self._set_status("working", None)
 
     def say(self, text: str) -> None:
-        """Report what the agent says on the way; what it says next begins the answer anew."""
-        if self._set_status("working", text):
+        """Report what the agent says on the way."""
+        self._set_status("working", text)
+
+    def begin_anew(self) -> None:
+        """Have the next piece begin the answer anew: what was written so far was not it."""
+        with self._lock:
             self._is_replaced = True
 
     def write(self, text: str) -> None:

@@ -83,7 +83,8 @@ class A2AApp:
 
     **Callers** are told apart by `authorize`; tasks and contexts are visible to the caller that made them alone.
     Without `authorize` everybody is the same caller: do that only where every caller may see every task.
-    Context variables that are set in `authorize` are seen by the agent's tools.
+    Context variables that are set in `authorize` are seen by the agent's tools, and `current_task()` tells them who
+    asks and takes files for the caller.
     """
 
     @spec_signature(purpose="session")
@@ -113,7 +114,6 @@ class A2AApp:
         security: Sequence[Mapping[str, Sequence[str]]] | None = None,
         card: Mapping[str, Any] | None = None,
         fetch_file: Callable[[ToolFile], Union[str, bytes, None]] | None = None,
-        share_tool_files: bool = False,
         describe_failure: Callable[[BaseException], str] = default_description,
         **fields: Unpack[RunSpecArgs],
     ) -> None:
@@ -150,7 +150,6 @@ class A2AApp:
             fetch_file: From a file that a tool of the platform made to its address or its bytes, or `None` to keep
                 it from the caller. Called on the task's thread. Without it, files with an absolute address of their
                 own are passed on by that.
-            share_tool_files: Pass on files that tools of this process return; they are meant for the model.
             describe_failure: From the error of a run to what the caller is told. The default names the kind alone.
             fields: Fields of `RunSpec` that hold for every run: `agent_id` or `system_prompt`, `tools` and so on.
                 `name`, which must be there, is the agent's name on the card as well.
@@ -205,7 +204,6 @@ class A2AApp:
             output_type=output_type,
             is_structured=is_structured,
             fetch_file=fetch_file,
-            share_tool_files=bool(share_tool_files),
             describe_failure=describe_failure,
         )
         self._store_limits: Dict[str, Any] = {
