@@ -95,7 +95,9 @@ class Keeper:
                 threading.Thread(target=self._close, name=self._thread.name + "-abort", daemon=True).start()
 
     def join(self, until: float) -> None:
-        """Wait for the thread to end, up to a time on the monotonic clock."""
+        """Wait for the thread to end, up to a time on the monotonic clock; for one still opening a second at most."""
+        if self._is_opening:
+            until = min(until, time.monotonic() + _GRACE_S)
         if self._thread is not threading.current_thread():
             with contextlib.suppress(RuntimeError):  # it was never started
                 self._thread.join(max(0.0, until - time.monotonic()))

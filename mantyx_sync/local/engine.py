@@ -34,10 +34,11 @@ from mantyx_sync.local.outcomes import Abandoned, OutputContract, RunEnded, Turn
 from mantyx_sync.local.oversight import Oversight
 from mantyx_sync.local.plan import Planner, split_prompt
 from mantyx_sync.local.planning import PlanFollower
+from mantyx_sync.local.remote_tools import RemoteTools
 from mantyx_sync.local.store import Run
 from mantyx_sync.local.supervisor import Judge, SupervisorSettings, Verdict, rule_judge
 from mantyx_sync.local.toolrounds import ToolRounds
-from mantyx_sync.local.toolset import ServerTools, tools_of
+from mantyx_sync.local.toolset import BoundTool, ServerTools, tools_of
 from mantyx_sync.local.turns import play_turn
 
 __all__ = ["EngineSettings", "run_agent_loop"]
@@ -87,6 +88,9 @@ def run_agent_loop(run: Run, model: Model, settings: EngineSettings) -> None:
         message = f"{type(error).__name__} in the model: {error}"
         data = {"error": message, "code": "worker_error", "errorClass": "unknown"}
         run.finish("error", {**data, **_totals(run, loop)})
+    finally:
+        if loop is not None:
+            loop.close_tools()
 
 
 def _totals(run: Run, loop: _Loop | None) -> dict[str, Any]:
@@ -109,7 +113,8 @@ class _Loop:
         self.settings = settings
         self.conversation = Conversation(spec, run.history)
         run.conversation = self.conversation.messages
-        self.tools = tools_of(spec, settings.tools)
+        self.remote: Optional[RemoteTools] = None
+        self.tools: Mapping[str, BoundTool] = {}
         self.usage = Usage()
         self.turns = 0
         self.reasoning = ""  # of the turn before
@@ -144,8 +149,23 @@ class _Loop:
                 clock=settings.clock,
             )
 
+    def open_tools(self) -> None:
+        """Reach what the server answers itself by asking others; and make the tools of the run."""
+        spec = self.run.spec
+        if any(ref["kind"] in ("mcp", "a2a") for ref in spec.get("tools") or ()):
+            self.remote = RemoteTools(self.run)
+            self.remote.open()
+            self._stop_if_asked()
+        self.tools = tools_of(spec, self.settings.tools, self.remote)
+
+    def close_tools(self) -> None:
+        """Let go of whom the tools ask."""
+        if self.remote is not None:
+            self.remote.close()
+
     def play(self) -> None:
         self.run.status = "running"
+        self.open_tools()
         if "plan" in self.run.spec:
             self.plan.prepare(self.settings.planner or split_prompt, list(self.tools))
         refused = self.contract.refuse_model() if self.contract is not None else None

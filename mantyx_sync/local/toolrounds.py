@@ -10,7 +10,7 @@ from mantyx_sync.local.conversation import Conversation
 from mantyx_sync.local.model import ToolUse
 from mantyx_sync.local.outcomes import Abandoned, RunEnded
 from mantyx_sync.local.store import PendingCall, Run, ToolAnswer, encode_json
-from mantyx_sync.local.toolset import BoundTool, call_server_tool
+from mantyx_sync.local.toolset import BoundTool
 
 __all__ = ["ToolRounds"]
 
@@ -138,11 +138,11 @@ class ToolRounds:
             self._announce(call)
             self._show_result(call, mocked)
             return mocked
-        if tool.server is not None:
+        if tool.answer is not None:
             with self._run.changed:
                 self._run.tool_call_count += 1
             self._announce(call)
-            answer = call_server_tool(tool.server, call.args)
+            answer = tool.answer(call.args)
             self._show_result(call, answer)
             if answer.files:
                 files = [{name: entry[name] for name in entry if name != "data"} for entry in answer.files]

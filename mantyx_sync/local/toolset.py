@@ -2,12 +2,13 @@
 
 `local`, `a2a_local` and `mcp_local` tools are answered by the client. `mantyx` and `mantyx_plugin` tools are
 answered here, by the functions given to `LocalServer(tools=...)`; one that was not given is not offered to the
-model. `mcp` and `a2a` refs are not dialled yet.
+model. `mcp` and `a2a` tools are answered by the server or agent that their ref names; see `remote_tools`.
 """
 
 from __future__ import annotations
 
 import base64
+import functools
 import inspect
 import json
 import logging
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from mantyx_sync.local.model import ToolDeclaration
+from mantyx_sync.local.remote_tools import RemoteTools, describe_card
 from mantyx_sync.local.store import ToolAnswer
 
 __all__ = ["BoundTool", "ServerTool", "ToolFile", "ToolOutput", "call_server_tool", "tools_of"]
@@ -26,7 +28,6 @@ LONG_RUNNING_HINT = (
     "NOTE: This is a long-running operation. Do not call this tool again if it has already returned an "
     "intermediate or pending status."
 )
-MAX_AGENT_CARD_SKILLS = 12
 
 
 # ------------------------------------------------------------- tools of the server
@@ -125,7 +126,7 @@ def call_server_tool(tool: ServerTool, arguments: Mapping[str, Any]) -> ToolAnsw
 class BoundTool:
     """A tool of the spec: what the model sees, and how a call of it is answered.
 
-    `server` is set for a tool that the server answers; a call of any other goes to the client with `kind` and
+    `answer` is set for a tool that is answered from here; a call of any other goes to the client with `kind` and
     `event_fields`. `read_only` calls may go out together.
     """
 
@@ -133,14 +134,19 @@ class BoundTool:
     kind: str
     event_fields: Mapping[str, Any] = field(default_factory=dict)
     read_only: bool = False
-    server: Optional[ServerTool] = None
+    answer: Optional[Callable[[Mapping[str, Any]], ToolAnswer]] = None
 
 
-def tools_of(spec: Mapping[str, Any], server_tools: ServerTools = {}) -> dict[str, BoundTool]:  # noqa: B006
+def tools_of(spec: Mapping[str, Any], server_tools: ServerTools, remote: RemoteTools | None) -> dict[str, BoundTool]:
     """Build the tools of a run, by the name the model calls them (wire §3)."""
     tools: dict[str, BoundTool] = {}
-    for ref in spec.get("tools") or ():
-        for tool in _bind(ref, server_tools):
+    for i, ref in enumerate(spec.get("tools") or ()):
+        if ref["kind"] in ("mcp", "a2a"):
+            found = [] if remote is None else remote.of(i)
+            bound = [BoundTool(tool.declaration, ref["kind"], answer=tool.answer) for tool in found]
+        else:
+            bound = _bind(ref, server_tools)
+        for tool in bound:
             tools[tool.declaration.name] = tool
     return tools
 
@@ -153,7 +159,7 @@ def _bind(ref: Mapping[str, Any], server_tools: ServerTools) -> list[BoundTool]:
         card = ref["agentCard"]
         declaration = ToolDeclaration(
             ref["name"],
-            ref.get("description") or _describe_card(card),
+            ref.get("description") or describe_card(card),
             {"type": "object", "properties": {"message": {"type": "string"}}, "required": ["message"]},
         )
         return [BoundTool(declaration, kind, {"agentCard": card})]
@@ -164,7 +170,7 @@ def _bind(ref: Mapping[str, Any], server_tools: ServerTools) -> list[BoundTool]:
         found = server_tools.get(key)
         if found is not None:
             tool = found if isinstance(found, ServerTool) else ServerTool(found)
-            return [BoundTool(_declare(key, tool), kind, server=tool)]
+            return [BoundTool(_declare(key, tool), kind, answer=functools.partial(call_server_tool, tool))]
     _log.warning("a %s tool that this server does not have is not offered to the model", kind)
     return []
 
@@ -200,11 +206,3 @@ def _is_object_schema(schema: Any) -> bool:
 def _object_schema(schema: Any) -> Mapping[str, Any]:
     """Other shapes are coerced to an empty object schema, as the platform does (wire §3.1)."""
     return schema if _is_object_schema(schema) else {"type": "object", "properties": {}}
-
-
-def _describe_card(card: Mapping[str, Any]) -> str:
-    text = f"Delegate a task to {card.get('name', 'the agent')}: {card.get('description', '')}".rstrip(": ")
-    skills = [skill for skill in card.get("skills") or () if isinstance(skill, Mapping)]
-    for skill in skills[:MAX_AGENT_CARD_SKILLS]:
-        text += f"\n- {skill.get('name', skill.get('id', ''))}: {skill.get('description', '')}"
-    return text

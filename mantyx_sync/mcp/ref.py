@@ -89,7 +89,7 @@ class LocalMcpServer:
             MantyxConfigError: Always.
         """
         raise MantyxConfigError(
-            f"{self.label}: it is asked what it offers when a run or session is created; before that it has no wire form"
+            f"{self.label}: asked what it offers when a run or session is created; it has no wire form before"
         )
 
     def resolve(self, opening: Opening) -> ResolvedMcpServer:
@@ -100,26 +100,32 @@ class LocalMcpServer:
             MantyxTimeoutError: It was not ready within `start_timeout`, or by the opening's deadline.
             MantyxConfigError: What it offers cannot be used.
         """
+        until = time.monotonic() + self.start_timeout
+        if opening.deadline is not None:
+            until = min(until, opening.deadline)
+        left = until - time.monotonic()
+        if left <= 0:
+            raise MantyxTimeoutError("there was no time left to start it")
         client = self.client
         if client is None:
-            left = self.start_timeout
-            if opening.deadline is not None:
-                left = min(left, opening.deadline - time.monotonic())
-            if left <= 0:
-                raise MantyxTimeoutError("there was no time left to start it")
-            client = self._connect(left)
+            client = self.connect(left)
             opening.at_end(client.close)
-        client.open()
-        chosen = self._choose(client.list_tools(refresh=True))
+        server = client.open(timeout=left)
+        chosen = self._choose(client.list_tools(refresh=True, timeout=max(0.001, until - time.monotonic())))
         names = model_names((tool.name for tool in chosen), self.prefix, "what it offers")
         wire: Dict[str, Any] = {"kind": self.kind, "name": self.name}
-        server_info = client.server.to_wire()
+        server_info = server.to_wire()
         if server_info.get("name"):
             wire["serverInfo"] = server_info
         wire["tools"] = [{**tool.to_wire(), "name": name} for name, tool in zip(names, chosen)]
         return ResolvedMcpServer(self, client, wire, dict(zip(names, chosen)))
 
-    def _connect(self, start_timeout: float) -> McpClient:
+    def connect(self, start_timeout: float) -> McpClient:
+        """Make a client for it, which is open once it is used.
+
+        Raises:
+            MantyxConfigError: It cannot be made of what was given.
+        """
         from .client import McpClient
 
         options: Dict[str, Any] = {"timeout": self.timeout, "start_timeout": start_timeout}
@@ -309,10 +315,8 @@ def define_local_mcp(
         owner = "url" if key in _FROM_URL else "command"
         if value is not None and way != owner:
             raise MantyxConfigError(f"{where}: {key}: given with {way}, goes with {owner} alone")
-    if url is not None and url:
-        _check_url(url, f"{where}: url")
-    if command:
-        command = command if isinstance(command, str) else _texts(command, f"{where}: command")
+    if command and not isinstance(command, str):
+        command = _texts(command, f"{where}: command")
     if prefix is True:
         prefix = f"{name}_"
     elif prefix is False or prefix is None:
@@ -326,14 +330,14 @@ def define_local_mcp(
         whole_number(max_concurrency, f"{where}: max_concurrency", 1)
     if idle_timeout is not None:
         seconds(idle_timeout, f"{where}: idle_timeout")
-    return LocalMcpServer(
+    made = LocalMcpServer(
         name=name,
         url=url or None,
         command=command or None,
         args=() if args is None else _texts(args, f"{where}: args", may_be_empty=True),
-        env=_pairs(env, f"{where}: env"),
+        env=_copied(env, f"{where}: env"),
         cwd=cwd,
-        headers=_pairs(headers, f"{where}: headers"),
+        headers=_copied(headers, f"{where}: headers"),
         client=client,
         session=session,
         tool_filter=chosen,
@@ -343,6 +347,12 @@ def define_local_mcp(
         start_timeout=seconds(start_timeout, f"{where}: start_timeout"),
         max_concurrency=max_concurrency,
     )
+    if client is None:
+        try:
+            made.connect(made.start_timeout).close()  # refuses now what it would refuse when it is made for a run
+        except MantyxConfigError as error:
+            raise MantyxConfigError(f"{where}: {error.message}") from error
+    return made
 
 
 def is_local_mcp_server(ref: object) -> bool:
@@ -350,24 +360,12 @@ def is_local_mcp_server(ref: object) -> bool:
     return isinstance(ref, LocalMcpServer)
 
 
-def _check_url(url: object, where: str) -> None:
-    if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
-        raise refusal(where, shown(url), "be an http(s) URL")
-
-
 def _texts(value: object, where: str, may_be_empty: bool = False) -> Tuple[str, ...]:
     read = string if may_be_empty else text
     return tuple(read(item, f"{where}[{i}]") for i, item in enumerate(sequence(value, where, "strings")))
 
 
-def _pairs(value: Optional[Mapping[str, str]], where: str) -> Optional[Dict[str, str]]:
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
+def _copied(value: Optional[Mapping[str, str]], where: str) -> Optional[Dict[str, str]]:
+    if value is not None and not isinstance(value, Mapping):
         raise refusal(where, shown(value), "be a mapping of strings")
-    for key, item in value.items():
-        if not isinstance(key, str) or not isinstance(item, str):
-            raise refusal(where, f"a {type(item).__name__} for {shown(key)}", "hold strings alone")
-        if any(char in "\r\n\0" for char in key + item) and where.endswith("headers"):
-            raise refusal(where, f"a line end in {shown(key)}", "hold none")
-    return dict(value) or None
+    return dict(value) if value else None
