@@ -1,0 +1,40 @@
+"""SpaceFix: serve functions of this process to MCP clients through the gateway.
+
+    from mantyx_sync.spacefix import Agent
+
+    agent = Agent(tools=[get_order])          # SPACEFIX_URL, SPACEFIX_AGENT_KEY
+    agent.run_forever()
+
+Importing starts nothing.
+"""
+
+from __future__ import annotations
+
+from .agent import DEFAULT_URL, Agent
+from .errors import SpaceFixRegistrationError
+from .items import Prompt, Resource, ServedTool, expose, prompt, resource
+from .registration import PlanLimits, Registration, check_registration
+from .status import AgentStatus, CallReport, Disconnect
+from .trace import TraceContext, current_trace
+from .workers import WorkerPool
+
+__all__ = [
+    "DEFAULT_URL",
+    "Agent",
+    "AgentStatus",
+    "CallReport",
+    "Disconnect",
+    "PlanLimits",
+    "Prompt",
+    "Registration",
+    "Resource",
+    "ServedTool",
+    "SpaceFixRegistrationError",
+    "TraceContext",
+    "WorkerPool",
+    "check_registration",
+    "current_trace",
+    "expose",
+    "prompt",
+    "resource",
+]
