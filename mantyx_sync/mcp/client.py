@@ -9,12 +9,13 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Sequence, TypeVar
 
 from ..checks import callbacks, json_copy, kind_of, refusal, seconds, string, text
+from ..errors import MantyxError, cut
 from ..wire import Fields
 from .cancelling import as_cancellation
 from .catalog import Catalog, KnownTool, list_all
 from .channel import Channel, Era, Receiver, Waiting
 from .content import McpResourceContents
-from .errors import McpError, McpOutputError, McpProtocolError, McpRequestError, McpStatusError
+from .errors import McpOutputError, McpProtocolError, McpRequestError, McpStatusError
 from .incoming import Incoming
 from .link import Link, LinkSettings
 from .messages import Code
@@ -471,13 +472,13 @@ class McpClient:
         problem = known.output_problem(has_output, result.structured_content, label)
         if problem is not None:
             # The tool may have changed since it was listed.
-            with contextlib.suppress(McpError):
+            with contextlib.suppress(MantyxError):
                 again = self._known(known.tool.name, waiting, after=started)
                 problem = again.output_problem(has_output, result.structured_content, label) if again else problem
         if problem is not None:
             name = known.tool.name
             raise McpOutputError(
-                f"{label}: the structured content of tool {name!r} does not fit its output schema: {problem}. "
+                f"{label}: the structured content of tool {cut(name, 80)!r} does not fit its output schema: {problem}. "
                 "The tool ran; its result is on this error.",
                 tool_name=name,
                 result=result,

@@ -35,6 +35,7 @@ class Callbacks:
         self._lock = threading.Lock()
         self._waiting: Deque[Callable[[], None]] = collections.deque()
         self._thread: threading.Thread | None = None
+        self._is_running = False
         self._is_closed = False
 
     def put(self, call: Callable[[], None]) -> bool:
@@ -43,7 +44,8 @@ class Callbacks:
             if self._is_closed or len(self._waiting) >= MAX_WAITING:
                 return False
             self._waiting.append(call)
-            if self._thread is None:
+            if not self._is_running:
+                self._is_running = True
                 # Started and owned by this object; it ends by itself when nothing waits, and `close` joins it.
                 # A daemon: a callback that hangs must not keep the interpreter, and there is nothing to save.
                 self._thread = threading.Thread(target=self._run, name="mantyx-mcp-callbacks", daemon=True)
@@ -63,7 +65,7 @@ class Callbacks:
         while True:
             with self._lock:
                 if not self._waiting:
-                    self._thread = None
+                    self._is_running = False
                     return
                 call = self._waiting.popleft()
             try:

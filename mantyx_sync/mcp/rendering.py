@@ -50,6 +50,11 @@ class Rendered:
             self._add(block)
         self.text = "\n".join(self._lines)
 
+    @property
+    def note(self) -> str:
+        """What stands for the text if there is none: the names of the files."""
+        return "\n".join(f"[{item.filename}: {item.mime_type}]" for item in self.files) or NO_TEXT
+
     def _add(self, block: McpContent) -> None:
         if isinstance(block, McpText):
             self._add_line(block.text)

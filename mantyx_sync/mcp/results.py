@@ -14,7 +14,7 @@ from ..tools.results import ToolResult, ToolResultFile
 from ..wire import Fields
 from .content import McpContent, content_of
 from .models import in_mcp_terms
-from .rendering import NO_TEXT, Rendered, compact_json
+from .rendering import Rendered, compact_json
 
 __all__ = ["McpPromptMessage", "McpPromptResult", "McpResult"]
 
@@ -29,7 +29,8 @@ class McpPromptMessage:
     @property
     def text(self) -> str:
         """The content as text for a model."""
-        return Rendered((self.content,)).text or NO_TEXT
+        rendered = Rendered((self.content,))
+        return rendered.text or rendered.note
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,4 @@ class McpResult:
             return rendered.text
         if self.has_structured_content:
             return compact_json(self.structured_content)
-        if rendered.files:
-            return "\n".join(f"[{item.filename}: {item.mime_type}]" for item in rendered.files)
-        return NO_TEXT if self.content else ""
+        return rendered.note if self.content else ""
