@@ -18,7 +18,7 @@ import json
 import logging
 import threading
 from itertools import islice
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
 from mantyx_sync import mismatch
 from mantyx_sync.errors import MantyxConfigError
@@ -67,13 +67,22 @@ class SchemaChecker:
         label: What it belongs to, such as `tool 'search'`. Messages start with it.
         foreign: True for a schema that came from another party (an MCP server): if it is no valid schema, it
             is not checked against, with one warning. Otherwise it is refused here and now.
+        words: Turns the errors of jsonschema, which come one by one, into sentences; None uses our own words.
 
     Raises:
         MantyxConfigError: The schema is not JSON, or (unless `foreign`) not a valid JSON Schema.
     """
 
-    def __init__(self, schema: Mapping[str, Any], *, label: str, foreign: bool = False) -> None:
+    def __init__(
+        self,
+        schema: Mapping[str, Any],
+        *,
+        label: str,
+        foreign: bool = False,
+        words: Optional[Callable[[Iterator[Any]], List[str]]] = None,
+    ) -> None:
         self.label = label
+        self._words = words or _sentences
         self.schema = copy_schema(schema, label)
         self._foreign = foreign
         self._validator: Any = None
@@ -116,7 +125,7 @@ class SchemaChecker:
         return mismatch.join(found) if found else None
 
     def _find(self, value: object) -> List[str]:
-        return [_sentence(error) for error in islice(self._validator.iter_errors(value), mismatch.MAX_PROBLEMS)]
+        return self._words(self._validator.iter_errors(value))
 
     def _build(self) -> None:
         try:
@@ -220,6 +229,10 @@ def _local_resolver(schema: Mapping[str, Any]) -> Any:
             raise RefResolutionError(f"{uri} lies outside the schema")
 
     return LocalResolver.from_schema(schema)
+
+
+def _sentences(errors: Iterator[Any]) -> List[str]:
+    return [_sentence(error) for error in islice(errors, mismatch.MAX_PROBLEMS)]
 
 
 def _sentence(error: Any) -> str:

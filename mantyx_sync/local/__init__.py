@@ -7,12 +7,16 @@
 
 `LocalServer` serves the routes and runs the agent loop with its guards; a `ScriptedModel` plays turns written
 down for a test, the `RuleModel` uses the tools it is given, an `OpenAICompatibleModel` asks a model served
-elsewhere. `mantyx_sync.local.faults` makes things go wrong on demand.
+elsewhere. `LocalGateway` is a SpaceFix gateway for agents and MCP clients. `mantyx_sync.local.faults` makes things go
+wrong on demand.
 Importing starts nothing.
 """
 
 from __future__ import annotations
 
+from mantyx_sync.local.gateway import LocalGateway
+from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, Project
+from mantyx_sync.local.gateway_registration import Plan
 from mantyx_sync.local.model import (
     Failure,
     Model,
@@ -37,8 +41,11 @@ from mantyx_sync.local.supervisor import Review, Verdict, rule_judge
 from mantyx_sync.local.toolset import ServerTool, ToolFile, ToolOutput
 
 __all__ = [
+    "AgentConnection",
     "DOCUMENTED_RATE_LIMITS",
     "Failure",
+    "GatewayCall",
+    "LocalGateway",
     "LocalServer",
     "Model",
     "ModelFailure",
@@ -46,8 +53,10 @@ __all__ = [
     "OAuthApp",
     "OpenAICompatibleModel",
     "Pause",
+    "Plan",
     "PlanDraft",
     "PlanRequest",
+    "Project",
     "Review",
     "RuleModel",
     "ScriptedModel",
