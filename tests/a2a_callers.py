@@ -16,7 +16,7 @@ from mantyx_sync import MantyxClient
 from mantyx_sync.a2a.wsgi import A2AApp
 from mantyx_sync.local import LocalServer
 
-__all__ = ["Answer", "Caller", "Failed", "Stream", "hello", "make_app", "message", "wait"]
+__all__ = ["Answer", "Caller", "Failed", "Stream", "connected", "hello", "make_app", "message", "wait"]
 
 DEADLINE_S = 10.0
 

@@ -6,8 +6,7 @@ import base64
 import contextlib
 import json
 import threading
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Optional
 
 import pytest
 
@@ -19,7 +18,8 @@ from mantyx_sync.a2a.server_card import write_card
 from mantyx_sync.a2a.wsgi import A2AApp
 from mantyx_sync.events import ToolFile, ToolFiles
 from mantyx_sync.local import Failure, LocalServer, Pause, Text, ToolUse
-from tests.a2a_callers import Caller, Failed, Stream, connected, hello, make_app, message, wait
+from tests.a2a_callers import Caller, Failed, Stream, hello, make_app, message, wait
+from tests.a2a_served import Held, Serve, Served, answer_text, held, record_of, serving
 from tests.plain_http import Recorder, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -27,58 +27,10 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 VERSIONS = ["1.0", "0.3"]
 
 
-@dataclass
-class Served:
-    """An embedded server, a client of it, the app, and somebody who calls the app."""
-
-    server: LocalServer
-    client: MantyxClient
-    app: A2AApp
-    model: Any
-    caller: Caller
-
-    def by(self, version: str) -> Caller:
-        return Caller(self.app, version=version)
-
-
-Serve = Callable[..., Served]
-
-
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    with contextlib.ExitStack() as stack:
-
-        def make(turns: Any = ("Done.",), *, model: Any = None, server: Any = None, **settings: Any) -> Served:
-            model = model or Recorder(turns)
-            if server is None:
-                server = stack.enter_context(LocalServer(model))
-            client = stack.enter_context(connected(server))
-            app = stack.enter_context(make_app(client, **settings))
-            return Served(server, client, app, model, Caller(app))
-
+    with serving() as make:
         yield make
-
-
-class Held:
-    """A model that says a word, waits until it is let go, and says the rest."""
-
-    def __init__(self, first: str = "One ", rest: str = "two.") -> None:
-        self.reached = threading.Event()
-        self.let_go = threading.Event()
-        self.turns = [[first, Pause(self.let_go, self.reached), rest]]
-
-
-def held(serve: Serve, **settings: Any) -> tuple[Held, Served]:
-    holding = Held()
-    return holding, serve(holding.turns, **settings)
-
-
-def answer_text(task: Dict[str, Any]) -> str:
-    (artifact,) = task["artifacts"]
-    assert artifact["artifactId"] == "answer"
-    (part,) = artifact["parts"]
-    text: str = part["text"]
-    return text
 
 
 # ---------------------------------------------------------------------------------------------------- card
@@ -265,11 +217,6 @@ def test_a_caller_that_does_not_wait_gets_the_task_and_asks_for_it(serve: Serve,
     holding.let_go.set()
     wait(record_of(served, task).ended, "the task did not end")
     assert answer_text(caller.get(task["id"])) == "One two."
-
-
-def record_of(served: Served, task: Dict[str, Any]) -> Any:
-    (service,) = served.app._services.values()
-    return service._store._records[task["id"]]
 
 
 def test_a_send_that_waits_too_long_returns_the_task_as_it_is(serve: Serve) -> None:

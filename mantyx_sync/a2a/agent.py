@@ -94,7 +94,10 @@ class Job:
         if self.is_let_go:
             run.let_go()
         elif is_unwanted:
-            _cancel(run)
+            try:
+                _cancel(run)
+            except MantyxError as error:  # whoever cancels gives it up in the end
+                log.warning("task %s: its run could not be cancelled: %s", self.record.id, error)
 
     def cancel_run(self) -> None:
         """Have the platform cancel the run, now or as soon as there is one. One request at most; blocks.
@@ -166,8 +169,6 @@ class AgentRunner:
         with self._lock:
             if self._is_closed:
                 raise Refused(INTERNAL_ERROR, "The agent is being shut down.")
-            if self._at_exit is None:
-                self._at_exit = _at_exit(self)
             self._jobs[job.record.id] = job
             self._waiting.append(job)
             started = self._next_job()
@@ -278,6 +279,11 @@ class AgentRunner:
                 record.finish("canceled")
                 return
             log.info("task %s: run %s", record.id, run.run_id, extra={"run_id": run.run_id})
+            with self._lock:
+                # Not before there is a run: what is registered last is called first, and without the connections
+                # that the first request has opened, which are closed at exit as well, no run can be cancelled.
+                if self._at_exit is None and not self._is_closed:
+                    self._at_exit = _at_exit(self)
             try:
                 self._follow(job, run)
             finally:

@@ -139,15 +139,15 @@ class DevServer:
         self._thread.join(STOP_TIMEOUT_S)
         self._server.server_close()
         self._app.close()  # ends the streams, and what waits for tasks
-        until = time.monotonic() + 1.0
         with self._server.lock:
             threads = list(self._server.threads)
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
-        with self._server.lock:
-            left = list(self._server.open)
-        for connection in left:  # callers that send nothing, or read nothing
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        for thread in threads:
-            thread.join(STOP_TIMEOUT_S)
+        # First only for reading, which ends those that wait for a request; answers that are being written may end.
+        for how, patience_s in ((socket.SHUT_RD, 1.0), (socket.SHUT_RDWR, STOP_TIMEOUT_S)):
+            with self._server.lock:
+                left = list(self._server.open)
+            for connection in left:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(how)
+            until = time.monotonic() + patience_s
+            for thread in threads:
+                thread.join(max(0.0, until - time.monotonic()))
