@@ -11,6 +11,7 @@ Importing starts nothing.
 from __future__ import annotations
 
 from .agent import DEFAULT_URL, Agent
+from .agent_tool import agent_tool
 from .errors import SpaceFixRegistrationError
 from .items import Prompt, Resource, ServedTool, expose, prompt, resource
 from .registration import PlanLimits, Registration, check_registration
@@ -32,6 +33,7 @@ __all__ = [
     "SpaceFixRegistrationError",
     "TraceContext",
     "WorkerPool",
+    "agent_tool",
     "check_registration",
     "current_trace",
     "expose",

@@ -13,7 +13,7 @@ from ..errors import MantyxConfigError, MantyxError
 from ..limits import SPACEFIX_CALL_TIMEOUT_S
 from ..settings import ClientSettings, hidden
 from .items import Prompt, Resource, expose, prompt, resource
-from .registration import PlanLimits, Registration
+from .registration import PlanLimits, Registration, summary
 from .signals import stop_signals
 from .status import AgentStatus, CallReport, Disconnect
 from .workers import WorkerPool, shared_workers
@@ -138,7 +138,7 @@ class Agent:
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""
-        counts = f"{len(self._tools)} tools, {len(self._resources)} resources, {len(self._prompts)} prompts"
+        counts = summary(len(self._tools), len(self._resources), len(self._prompts))
         return f"<Agent{name} {self.status().state}: {counts} at {self.url}>"
 
     def __reduce__(self) -> NoReturn:

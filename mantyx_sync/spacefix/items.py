@@ -297,6 +297,11 @@ def prompt(
     return lambda function: Prompt(function, name, title, description, timeout, max_concurrency)
 
 
+def characters(value: str) -> int:
+    """Count characters as the gateway does: those beyond the first 65,536 code points are two."""
+    return len(value.encode("utf-16-le", "surrogatepass")) // 2
+
+
 def _local_tool(value: Any, name: str | None, parameters: Mapping[str, Any] | None) -> LocalTool:
     if parameters is not None:
         if isinstance(value, LocalTool):
@@ -353,8 +358,8 @@ def _annotations(given: Mapping[str, Any] | None, name: str, read_only: bool) ->
             continue  # dropped by the gateway, too
         where = f"tool {name!r}: annotation {wire!r}"
         if wire == "title":
-            if len(string(value, where)) > SPACEFIX_MAX_TITLE_CHARS:
-                raise refusal(where, f"{len(value)} characters", f"have at most {SPACEFIX_MAX_TITLE_CHARS}")
+            if characters(string(value, where)) > SPACEFIX_MAX_TITLE_CHARS:
+                raise refusal(where, f"{characters(value)} characters", f"have at most {SPACEFIX_MAX_TITLE_CHARS}")
         elif not isinstance(value, bool):
             raise refusal(where, shown(value), "be True or False")
         kept[wire] = value

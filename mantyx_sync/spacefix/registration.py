@@ -23,9 +23,9 @@ from ..limits import (
 )
 from ..schema import SchemaChecker
 from ..wire import json_type
-from .items import NAME_RULE, Prompt, Resource, ServedTool, served_tool
+from .items import NAME_RULE, Prompt, Resource, ServedTool, characters, served_tool
 
-__all__ = ["Item", "PlanLimits", "Registration", "check_registration"]
+__all__ = ["Item", "PlanLimits", "Registration", "check_registration", "summary"]
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +85,7 @@ class Registration:
     @property
     def summary(self) -> str:
         """How much is served, in words."""
-        counts = {"tool": self.tools, "resource": self.resources, "prompt": self.prompts}
-        return ", ".join(f"{len(items)} {word}{'' if len(items) == 1 else 's'}" for word, items in counts.items())
+        return summary(len(self.tools), len(self.resources), len(self.prompts))
 
     def to_wire(self) -> dict[str, Any]:
         """Return the body of the connect request."""
@@ -103,6 +102,12 @@ class Registration:
     def names(self, kind: str) -> str:
         """Return the names that events of a kind can carry, for whoever used another."""
         return ", ".join(name for known, name in self._by_key if known == kind)
+
+
+def summary(tools: int, resources: int, prompts: int) -> str:
+    """Say how much is served."""
+    counts = {"tool": tools, "resource": resources, "prompt": prompts}
+    return ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for word, count in counts.items())
 
 
 def check_registration(body: Mapping[str, Any], limits: PlanLimits | None = None) -> None:
@@ -145,18 +150,18 @@ def _check_prompt(prompt: Any) -> None:
 
 
 def _check_resources(resources: list[Any]) -> None:
-    if len(resources) > SPACEFIX_MAX_RESOURCES:
-        raise refusal("resources", str(len(resources)), f"be at most {SPACEFIX_MAX_RESOURCES}")
     seen = set()
     for resource in resources:
         uri = resource.get("uri") if isinstance(resource, Mapping) else None
-        if not isinstance(uri, str) or not 0 < len(uri) <= SPACEFIX_MAX_URI_CHARS:
+        if not isinstance(uri, str) or not 0 < characters(uri) <= SPACEFIX_MAX_URI_CHARS:
             raise refusal("a resource's uri", shown(uri), f"be a string of 1 to {SPACEFIX_MAX_URI_CHARS} characters")
         if not isinstance(resource.get("name", ""), str):
             raise refusal(f"resource {uri!r}: name", shown(resource["name"]), "be a string")
         if uri in seen:
             raise refusal("resources", f"{uri!r} twice", "have each uri once")
         seen.add(uri)
+    if len(resources) > SPACEFIX_MAX_RESOURCES:
+        raise refusal("resources", str(len(resources)), f"be at most {SPACEFIX_MAX_RESOURCES}")
 
 
 def _check_tool(tool: Any, limits: PlanLimits) -> None:
@@ -180,8 +185,8 @@ def _check_annotations(annotations: Any, name: str) -> None:
     if not isinstance(annotations, Mapping):
         raise refusal(where, json_type(annotations), "be an object")
     title = annotations.get("title", "")
-    if not isinstance(title, str) or len(title) > SPACEFIX_MAX_TITLE_CHARS:
-        got = json_type(title) if not isinstance(title, str) else f"{len(title)} characters"
+    if not isinstance(title, str) or characters(title) > SPACEFIX_MAX_TITLE_CHARS:
+        got = json_type(title) if not isinstance(title, str) else f"{characters(title)} characters"
         raise refusal(f"{where}.title", got, f"be a string of at most {SPACEFIX_MAX_TITLE_CHARS} characters")
     for hint in _HINTS:
         if not isinstance(annotations.get(hint, False), bool):
@@ -235,7 +240,8 @@ def _resolves(schema: Any, reference: str) -> bool:
 
 def _largest(body: Mapping[str, Any]) -> str:
     """Name the tool that takes most of a registration that is too large."""
-    tools = [tool for tool in body.get("tools") or () if isinstance(tool, Mapping)]
+    found = body.get("tools")
+    tools = [tool for tool in found if isinstance(tool, Mapping)] if isinstance(found, list) else []
     if not tools:
         return ""
     largest = max(tools, key=json_bytes)
