@@ -12,6 +12,9 @@ from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ._version import SDK_VERSION as SDK_VERSION
+    from .a2a.ref import LocalA2ATool as LocalA2ATool
+    from .a2a.ref import define_local_a2a as define_local_a2a
+    from .a2a.ref import is_local_a2a_tool as is_local_a2a_tool
     from .client import MantyxClient as MantyxClient
     from .errors import MantyxAPIError as MantyxAPIError
     from .errors import MantyxAuthError as MantyxAuthError
@@ -78,6 +81,9 @@ if TYPE_CHECKING:
     from .guards import ToolBudget as ToolBudget
     from .guards import plan_only as plan_only
     from .many import MapProgress as MapProgress
+    from .mcp.ref import LocalMcpServer as LocalMcpServer
+    from .mcp.ref import define_local_mcp as define_local_mcp
+    from .mcp.ref import is_local_mcp_server as is_local_mcp_server
     from .messages import InputFile as InputFile
     from .messages import InputFileUrl as InputFileUrl
     from .messages import Message as Message
@@ -165,6 +171,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "_version": ("SDK_VERSION",),
+    "a2a.ref": ("LocalA2ATool", "define_local_a2a", "is_local_a2a_tool"),
     "client": ("MantyxClient",),
     "errors": (
         "MantyxAPIError",
@@ -237,6 +244,7 @@ _NAMES = {
         "plan_only",
     ),
     "many": ("MapProgress",),
+    "mcp.ref": ("LocalMcpServer", "define_local_mcp", "is_local_mcp_server"),
     "messages": (
         "InputFile",
         "InputFileUrl",
