@@ -752,26 +752,30 @@ def test_callers_that_vanish_leave_nothing_behind(serve: Serve) -> None:
         task = served.caller.start()
         wait(holding.reached, "the run did not begin")
         record = record_of(served, task)
-        connections = [post(server.url, "SubscribeToTask", {"id": task["id"]}) for _ in range(20)]
-        for connection in connections:
-            connection.getresponse().readline()
+        connections = [subscribed(server.url, task["id"]) for _ in range(20)]
         assert len(record._followers.items()) == 20
-        for connection in connections:
-            _reset(connection)
+        for connection in connections:  # a reset, not an orderly end
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
         wait_until(lambda: not record._followers.items())
         holding.let_go.set()
         wait(record.ended, "the task did not end")
         assert answer_text(served.caller.get(task["id"])) == "One two."
 
 
-def _reset(connection: http.client.HTTPConnection) -> None:
-    sock = connection.sock
-    if sock is None:
-        connection.close()
-        return
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    sock.close()
-    connection.close()
+def subscribed(url: str, task_id: str) -> socket.socket:
+    """Follow a task on a connection of one's own; return when the first event is there."""
+    params = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
+    body = json.dumps(params).encode()
+    connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=DEADLINE_S)
+    head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
+    received = b""
+    while b"data: " not in received:
+        piece = connection.recv(65536)
+        assert piece
+        received += piece
+    return connection
 
 
 def test_a_server_is_closed_whatever_its_callers_do(serve: Serve) -> None:
