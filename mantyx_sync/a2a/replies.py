@@ -62,7 +62,9 @@ class A2AReply:
         for item in self.files:
             size = _size(item)
             if not limits.is_attachment_type(item.mime_type):
-                notes.append(f"[file {item.filename!r} ({item.mime_type}, {size} bytes) is left out: of no known type]")
+                notes.append(
+                    f"[file {item.filename!r} ({item.mime_type}, {size} bytes) is left out: its type is not accepted]"
+                )
             elif len(kept) == limits.MAX_TOOL_RESULT_FILES:
                 notes.append(f"[file {item.filename!r} is left out: there are too many]")
             elif total + size > limits.MAX_TOOL_RESULT_FILE_BYTES:
