@@ -240,7 +240,8 @@ def test_a_call_that_fails_is_an_error_for_the_model_and_the_run_goes_on(stdio: 
     assert len(stdio.pids()) == (2 if name == "die" else 1)
 
 
-def test_arguments_are_checked_here(stdio: Stdio) -> None:
+def test_arguments_are_checked_here(stdio: Stdio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mantyx_sync.tools.calls.SETTLE_S", 0.05)
     broken = json.dumps(
         {"name": "odd_echo", "inputSchema": {"type": "object", "properties": {"a": {"type": "nonsense"}}}}
     )

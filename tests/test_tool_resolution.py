@@ -568,7 +568,8 @@ def test_an_eval_that_nobody_follows_is_told_the_catalog() -> None:
         assert server.runs[0].spec["tools"][0]["tools"] == [{"name": "read", "odd": [1]}]
 
 
-def test_a_run_that_is_taken_over_has_its_tools_resolved_here() -> None:
+def test_a_run_that_is_taken_over_has_its_tools_resolved_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mantyx_sync.tools.calls.SETTLE_S", 0.05)
     ref = Elsewhere()
     with serve() as server, client_of(server) as client:
         wire = Resolved(ref).to_wire()
@@ -588,7 +589,12 @@ PROGRAM = """
 from tests.test_tool_resolution import Elsewhere
 class Told(Elsewhere):
     def resolve(self, opening):
-        opening.at_end(lambda: say("closed", os.getpid() == parent))
+        told = []
+        def tell():
+            if os.getpid() not in told:
+                told.append(os.getpid())
+                say("closed", os.getpid() == parent)
+        opening.at_end(tell)
         return super().resolve(opening)
 parent = os.getpid()
 """

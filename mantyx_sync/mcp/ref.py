@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import signal
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
@@ -216,7 +218,7 @@ class _Answerer:
             )
         except (McpError, MantyxTimeoutError) as error:
             if not isinstance(error, McpCancelled):
-                log.warning("tool %r (run %s): %s", name, context.run_id, error)
+                log.warning("tool %r of %s (run %s): %s", name, ref.label, context.run_id, error)
             raise ToolError(failure_text(error, ref.label, ref.timeout)) from error
         return result.to_tool_result()
 
@@ -246,11 +248,18 @@ def failure_text(error: Exception, label: str, timeout: float) -> str:
         return f"{label} did not answer within {timeout:g} seconds"
     if isinstance(error, McpConnectionError):
         if error.exit_code is not None:
-            what = f"{label} ended during the call (exit code {error.exit_code})"
+            what = f"{label} ended during the call ({_ending(error.exit_code)})"
         else:
             what = f"the connection to {label} failed"
         return what if error.sent is False else f"{what}; whether the call was carried out is not known"
     return f"{label} failed ({type(error).__name__})"
+
+
+def _ending(exit_code: int) -> str:
+    if exit_code < 0:
+        with contextlib.suppress(ValueError):
+            return signal.Signals(-exit_code).name
+    return f"exit code {exit_code}"
 
 
 def define_local_mcp(
