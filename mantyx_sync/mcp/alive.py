@@ -10,7 +10,7 @@ import os
 import time
 from typing import Dict, Optional, Protocol
 
-__all__ = ["ALIVE"]
+__all__ = ["ALIVE", "rest_in_child"]
 
 
 class _Process(Protocol):
@@ -62,6 +62,16 @@ class _Alive:
         self._is_over = False
         for process in processes:
             process.forget()
+
+
+def rest_in_child() -> None:
+    """Never return.
+
+    For a thread that is a greenlet, and as such has survived a fork: its place is the parent, its files are closed
+    here, and `threading`, which does not know it any more, would fail at its end.
+    """
+    while True:
+        time.sleep(3600)
 
 
 ALIVE = _Alive()

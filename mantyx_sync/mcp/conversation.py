@@ -77,6 +77,7 @@ class Conversation:
         self._calls: Dict[int, _Call] = {}
         self._era = Era.HANDSHAKE
         self._death: Optional[Death] = None
+        self._has_answered = False
         self._is_noisy = False
 
     @property
@@ -168,6 +169,7 @@ class Conversation:
         if call is None:  # it comes too late, or answers nothing we asked
             log.debug("%s: an answer that nobody waits for", self._label)
         elif call.answer is None:
+            self._has_answered = True
             call.answer = message
             call.bell.ring()
 
@@ -203,7 +205,7 @@ class Conversation:
             if self._death is None:
                 self._calls[number] = call
                 return
-        raise McpSessionGone(f"{self._label} {self._death.how} before {call.method} was sent")
+        raise self._gone(self._death, call.method)
 
     def _send(self, piece: Piece, call: _Call, waiting: Waiting) -> None:
         cancelled = waiting.cancelled
@@ -220,7 +222,7 @@ class Conversation:
         if death is None:
             raise self._given_up(piece, call, waiting, "the server did not read the request in time")
         if not piece.has_begun and not death.is_wanted:
-            raise McpSessionGone(f"{self._label} {death.how} before {call.method} was sent")
+            raise self._gone(death, call.method)
 
     def _wait_for_death(self) -> None:
         """Learn how a server died that does not read any more; have it ended if it did not."""
@@ -267,6 +269,12 @@ class Conversation:
         if waiting.cancelled is not None and waiting.cancelled.is_set():
             return McpCancelled(f"{what} was cancelled; {then}")
         return MantyxTimeoutError(f"{what}: {why}; {then}")
+
+    def _gone(self, death: Death, method: str) -> McpError:
+        # One that never answered anything would not after another start either; its words tell why.
+        if not self._has_answered:
+            return self._died(death, method, sent=False)
+        return McpSessionGone(f"{self._label} {death.how} before {method} was sent")
 
     def _died(self, death: Death, method: str, sent: Optional[bool]) -> McpConnectionError:
         then = "the server may have executed it" if sent is None else "it was not sent"

@@ -92,7 +92,8 @@ class ProcessGroup:
             os.killpg(self.pid, 0)
         except OSError:  # nobody is left; or, as macOS says it, nobody that could be signalled
             return True
-        return False
+        # What is left may be dead, and waiting for a first process of the system that is in no hurry, as in containers.
+        return not _has_living_member(self.pid)
 
     def terminate(self) -> None:
         """Ask every process of the group to end."""
@@ -124,3 +125,20 @@ class ProcessGroup:
                 )
             with contextlib.suppress(OSError):
                 self._popen.kill()
+
+
+def _has_living_member(group: int) -> bool:
+    """Tell whether a process of the group is more than a zombie; where the system does not tell, one is."""
+    try:
+        numbers = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return True
+    for number in numbers:
+        try:
+            with open(f"/proc/{number}/stat", "rb") as stat:
+                state, _, its_group = stat.read().rpartition(b")")[2].split()[:3]
+        except (OSError, ValueError):  # it ended meanwhile
+            continue
+        if int(its_group) == group and state not in (b"Z", b"X"):
+            return True
+    return not numbers

@@ -18,7 +18,7 @@ from typing import Callable, NamedTuple, Optional, Protocol
 
 from ..errors import MantyxTimeoutError
 from ..transport.bell import Bell
-from .alive import ALIVE
+from .alive import ALIVE, rest_in_child
 from .command import ServerCommand, environment, find_program, start_failure
 from .errors import McpConnectionError
 from .group import ProcessGroup, how_it_ended
@@ -230,8 +230,9 @@ class ServerProcess:
                     self._started_now()
                     self._serve()
             finally:
-                if not self._is_left:
-                    self._see_out()
+                if self._is_left:
+                    rest_in_child()
+                self._see_out()
         finally:
             ALIVE.remove(self)
             self._started_now()
@@ -331,7 +332,7 @@ class ServerProcess:
                     part.end()
                 elif part is not None:
                     part.close()
-            if self._outlet is None or self._inlet is None:  # there were not descriptors enough for all
+            if self._group is None:  # there may not have been descriptors enough for all
                 for pipe in self._pipes:
                     pipe.close()
 

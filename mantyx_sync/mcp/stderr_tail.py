@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from .alive import rest_in_child
 from .pipes import Inlet
 
 __all__ = ["StderrTail", "last_lines"]
@@ -21,7 +22,7 @@ class StderrTail:
         self._inlet = inlet
         self._kept = bytearray()
         self._is_cut = False
-        self._is_ending = False
+        self._is_ending = self._is_left = False
         # Owned by this object; `end` wakes and joins it. A daemon, as the interpreter's end is what calls `end`.
         self._thread = threading.Thread(target=self._drain, name=name, daemon=True)
 
@@ -52,12 +53,14 @@ class StderrTail:
 
     def forget(self) -> None:
         """Free the pipe in a child of a fork. Takes no lock."""
-        self._is_ending = True
+        self._is_ending = self._is_left = True
         self._inlet.forget()
 
     def _drain(self) -> None:
         while not self._is_ending:
             data = self._inlet.read()
+            if self._is_left:
+                rest_in_child()
             if data == b"":
                 return
             if data:
