@@ -232,6 +232,15 @@ def test_when_both_fail_the_error_is_that_of_initialize_and_mentions_the_probe(e
     assert (type(again), str(again)) == (type(caught.value), str(caught.value))
 
 
+def test_a_server_that_dies_at_once_is_described_once() -> None:
+    opening = Opening(LABEL, "auto")
+    feed(opening, McpConnectionError("exited with code 2: usage", exit_code=2))
+    with pytest.raises(McpConnectionError) as caught:
+        feed(opening, McpConnectionError("exited with code 2: usage", exit_code=2))
+    assert str(caught.value) == "exited with code 2: usage (the same had happened at server/discover)"
+    assert caught.value.exit_code == 2
+
+
 def test_stateless_mode_never_falls_back() -> None:
     opening = Opening(LABEL, "stateless")
     assert opening.step == PROBE

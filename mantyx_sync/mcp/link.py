@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, Mapping, Optional
 
 from ..errors import MantyxError
 from .channel import Channel, Era, Outgoing, Receiver, Waiting
@@ -74,10 +74,9 @@ class Link:
         self._make_incoming = make_incoming
         self._memory = _Memory()
         self._ids = itertools.count(1)
-        self._state = LinkState()
-        self._inherited: List[LinkState] = []
+        self._states: Dict[int, LinkState] = {}  # by process: no thread, lock or channel survives a fork
         # Made here, although nothing is opened yet: it refuses what it was given if that cannot be used.
-        channel, _ = self._channel(self._state)
+        channel, _ = self._channel(self._own_state())
         self.label = channel.label
 
     def line(self, waiting: Waiting, lost: Line | None = None) -> Line:
@@ -177,13 +176,12 @@ class Link:
                     thread.join(max(0.0, deadline - time.monotonic()))
 
     def _own_state(self) -> LinkState:
-        state = self._state
-        if state.pid != os.getpid():
-            # The parent's channel is kept, untouched: letting go of it could end the parent's server.
-            self._inherited.append(state)
-            is_closed = state.is_closed
-            state = self._state = LinkState()
-            state.is_closed = is_closed
+        pid = os.getpid()
+        state = self._states.get(pid)
+        if state is None:
+            # What is the parent's is kept, untouched: letting go of its channel could end the parent's server.
+            is_closed = any(other.is_closed for other in list(self._states.values()))
+            state = self._states.setdefault(pid, LinkState(is_closed=is_closed))
         return state
 
     def _begin(self, state: LinkState) -> None:

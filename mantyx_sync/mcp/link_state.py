@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import threading
 from dataclasses import dataclass
 from typing import List, Optional
@@ -66,15 +65,14 @@ class Attempt:
 class LinkState:
     """What belongs to one process: a fork leaves the child without its threads, and with locks as they were."""
 
-    def __init__(self) -> None:
-        self.pid = os.getpid()
+    def __init__(self, *, is_closed: bool = False) -> None:
         self.lock = threading.Lock()
         self.channel: Channel | None = None
         self.incoming: Incoming | None = None
         self.line: Line | None = None
         self.attempt: Attempt | None = None
         self.threads: List[threading.Thread] = []
-        self.is_closed = False
+        self.is_closed = is_closed
 
 
 def _again(error: BaseException) -> BaseException:

@@ -180,8 +180,10 @@ class Opening:
         """Return the error of `initialize`, which mentions that of the probe as well."""
         if self._probe_error is None or self._probe_error is error:
             return error
-        both = copy.copy(error)
-        both.message = f"{error.message} (server/discover had failed before: {cut(self._probe_error.message, 300)})"
+        both, before = copy.copy(error), f"server/discover had failed before: {cut(self._probe_error.message, 300)}"
+        if isinstance(error, McpConnectionError) and isinstance(self._probe_error, McpConnectionError):
+            before = "the same had happened at server/discover"  # it died twice: its stderr need not be shown twice
+        both.message = f"{error.message} ({before})"
         both.args = (both.message,)
         both.__cause__ = self._probe_error
         return both

@@ -82,7 +82,7 @@ class McpOptions:
     @property
     def wire_roots(self) -> Optional[Tuple[Mapping[str, Any], ...]]:
         """The roots as the protocol has them."""
-        return cast(Optional[Tuple[Mapping[str, Any], ...]], self.roots)
+        return cast("Optional[Tuple[Mapping[str, Any], ...]]", self.roots)  # made of them by __post_init__
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> McpOptions:
