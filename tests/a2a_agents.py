@@ -87,6 +87,8 @@ class Agent(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.seen: List[Seen] = []
         self.closing = threading.Event()
+        self.left = threading.Event()
+        """Set when a client leaves in the middle of a stream."""
         self.pages: Dict[str, Raw] = dict(pages or {})
         if card is None:
             card = card_v1(self.url + "/rpc", streaming) if version == "1.0" else card_v03(self.url + "/rpc", streaming)
@@ -147,7 +149,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.seen.append(Seen("GET", self.path, dict(self.headers), None))
-        self._send(self.server.pages.get(self.path, Raw(404, b"nothing here")))
+        self._send(self.server.pages.get(self.path.partition("?")[0], Raw(404, b"nothing here")))
 
     def do_POST(self) -> None:
         data = self.rfile.read(int(self.headers["Content-Length"]))
@@ -188,8 +190,11 @@ class _Handler(BaseHTTPRequestHandler):
             data = item
             if not isinstance(item, bytes):
                 data = b"data: " + json.dumps(_response(item, request_id)).encode() + b"\n\n"
-            self.wfile.write(data)
-            self.wfile.flush()
+            try:
+                self.wfile.write(data)
+            except OSError:
+                self.server.left.set()
+                return
 
 
 def _response(result: Any, request_id: Any) -> Json:

@@ -277,7 +277,7 @@ class Connection:
             return A2AProtocolError(
                 f"{self.label}: {method}: it {redirect_words(opened, self.endpoint.url)}", status=status
             )
-        body = _start_of(opened)
+        body = start_of(opened)
         try:
             decoded = json.loads(body)
         except (ValueError, RecursionError):
@@ -423,8 +423,8 @@ class EventReader:
         self._opened.close()
 
 
-def _start_of(opened: Opened) -> bytes:
-    """Return the start of an error's body; what is wrong with the body adds nothing."""
+def start_of(opened: Opened) -> bytes:
+    """Return the start of an error's body, whose end frees the connection; what is wrong with it adds nothing."""
     pieces: List[bytes] = []
     size = 0
     try:

@@ -13,7 +13,7 @@ from ..transport.http import HttpTransport
 from ..transport.retry import Failure, Repeat, RetryPolicy
 from .addresses import GuardedRelease, shown_url
 from .card import AgentCard, card_addresses
-from .connection import follow, redirect_words
+from .connection import follow, redirect_words, start_of
 from .errors import A2AAuthError, A2ACancelled, A2ACardError, A2AConnectionError, A2AError, A2ATimeoutError
 from .waiting import Patience, Watch
 
@@ -107,7 +107,7 @@ def _get(
             words = f"HTTP {opened.status}"
             if 300 <= opened.status < 400:
                 words = f"it {redirect_words(opened, address)}"
-            body = opened.read_all(MAX_CARD_BYTES) if opened.status == 200 else b""
+            body = opened.read_all(MAX_CARD_BYTES) if opened.status == 200 else start_of(opened)
         return opened.status, opened.headers, body, words
     except MantyxError as error:
         if release.called or (isinstance(error, MantyxTimeoutError) and patience.left <= 0.05):

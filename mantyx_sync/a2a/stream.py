@@ -145,6 +145,7 @@ class A2AStream:
         self._finalizer: Any = None
         self._polls = self._failed_polls = 0
         self._stale_since: float | None = None
+        self._is_reading = False
         self.last_event_id = last_event_id
         """The id of the last event that carried one, for agents that resume by it."""
 
@@ -176,21 +177,29 @@ class A2AStream:
             StopIteration: The task is settled, or the message was the answer.
             A2AError: What went wrong; at the deadline `A2ATimeoutError`, after the agent was asked to cancel.
         """
-        while not self._ready:
-            if self._is_closed or self._step is None:
-                raise StopIteration
-            try:
-                self._step(self)
-            except BaseException as error:
-                self._step = None
-                self._leave_reader()
-                if isinstance(error, A2ACancelled) and self._hangup.is_set():
-                    raise StopIteration from None
-                told = self._told(error)
-                if told is error:
-                    raise
-                raise told from error.__cause__
+        self._is_reading = True  # before the look whether it is closed: `close` looks at them the other way round
+        try:
+            while not self._ready:
+                if self._is_closed or self._step is None:
+                    self._leave_reader()
+                    raise StopIteration
+                self._take_step(self._step)
+        finally:
+            self._is_reading = False
         return self._ready.popleft()
+
+    def _take_step(self, step: Callable[[A2AStream], None]) -> None:
+        try:
+            step(self)
+        except BaseException as error:
+            self._step = None
+            self._leave_reader()
+            if isinstance(error, A2ACancelled) and self._is_closed:
+                return
+            told = self._told(error)
+            if told is error:
+                raise
+            raise told from error.__cause__
 
     def reply(self) -> A2AReply:
         """Read to the end and return what the answer amounts to. Blocks.
@@ -223,6 +232,11 @@ class A2AStream:
     def close(self) -> None:
         """Stop reading. The agent goes on with the task. Does not block; any thread may call it."""
         self._hangup.set()
+        reader = self._reader
+        if reader is not None:
+            reader.release()
+        if not self._is_reading:
+            self._leave_reader()
 
     @property
     def _is_closed(self) -> bool:
