@@ -20,6 +20,8 @@ Json = Mapping[str, Any]
 
 _TYPES = ("string", "number", "integer", "boolean", "null", "object", "array")
 _NOT_ENFORCED = ("pattern", "patternProperties", "format")
+# What `false` as the schema of a property becomes: jsonschema does not tell which property `false` refused.
+_NEVER: Json = {"not": {}, "$comment": "boolean schema is false"}
 _CLOSERS = ("additionalProperties", "unevaluatedProperties")
 _SCHEMA = ("object", "boolean")
 # Keyword -> what its value has to be.
@@ -165,9 +167,13 @@ def _relaxed(schema: Any) -> Any:
         if keyword in dropped:
             continue
         if keyword in _MAPS_OF_SCHEMAS and isinstance(value, dict):
-            copy[keyword] = {name: _relaxed(inner) for name, inner in value.items()}
+            copy[keyword] = {name: _NEVER if inner is False else _relaxed(inner) for name, inner in value.items()}
         else:
             copy[keyword] = _relaxed(value) if keyword in _HOLDERS_OF_SCHEMAS else value
+    if isinstance(copy.get("dependencies"), dict):  # newer dialects know only the two keywords it became
+        for name, needed in copy["dependencies"].items():
+            keyword = "dependentRequired" if isinstance(needed, list) else "dependentSchemas"
+            copy[keyword] = {**copy.get(keyword, {}), name: needed}
     return copy
 
 
@@ -288,7 +294,7 @@ _MESSAGES: Mapping[str, Callable[[Any], str]] = {
 
 def _message(error: Any) -> str:
     keyword, limit, value = error.validator, error.validator_value, error.instance
-    if keyword is None:
+    if keyword is None or error.schema == _NEVER:
         return "boolean schema is false"
     if keyword == "required":
         missing = next((name for name in limit if name not in value), "")
