@@ -81,7 +81,9 @@ if TYPE_CHECKING:
     from .guards import ToolBudget as ToolBudget
     from .guards import plan_only as plan_only
     from .many import MapProgress as MapProgress
+    from .mcp.ref import LocalMcpHttpTransport as LocalMcpHttpTransport
     from .mcp.ref import LocalMcpServer as LocalMcpServer
+    from .mcp.ref import LocalMcpStdioTransport as LocalMcpStdioTransport
     from .mcp.ref import define_local_mcp as define_local_mcp
     from .mcp.ref import is_local_mcp_server as is_local_mcp_server
     from .messages import InputFile as InputFile
@@ -244,7 +246,13 @@ _NAMES = {
         "plan_only",
     ),
     "many": ("MapProgress",),
-    "mcp.ref": ("LocalMcpServer", "define_local_mcp", "is_local_mcp_server"),
+    "mcp.ref": (
+        "LocalMcpHttpTransport",
+        "LocalMcpServer",
+        "LocalMcpStdioTransport",
+        "define_local_mcp",
+        "is_local_mcp_server",
+    ),
     "messages": (
         "InputFile",
         "InputFileUrl",

@@ -376,7 +376,8 @@ def test_a_definition_is_a_tool_ref_that_starts_nothing_shows_no_secret_and_pick
     assert "MARKER" not in repr(ref)
     env.clear()
     again = pickle.loads(pickle.dumps(ref))
-    assert (again.env, again.prefix, again.kind) == ({"KEY": "MARKER"}, "fs_", "mcp_local")
+    assert (again.stdio, again.prefix, again.kind) == (ref.stdio, "fs_", "mcp_local")
+    assert again.stdio.env == {"KEY": "MARKER"}
     with pytest.raises(MantyxConfigError, match="it has no wire form before"):
         ref.to_wire()
 

@@ -12,9 +12,7 @@ import os
 import threading
 import time
 import weakref
-from typing import Any, Mapping
-
-import requests
+from typing import TYPE_CHECKING, Any, Mapping
 
 from ..checks import whole_number
 from ..errors import MantyxError, MantyxTimeoutError
@@ -26,6 +24,9 @@ from .http_line import Line
 from .http_push import PushStream
 from .http_session import Dealings, Session, headers_of
 from .patience import Ending, Patience
+
+if TYPE_CHECKING:
+    import requests
 
 __all__ = ["HttpChannel"]
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import logging
 import platform
 import re
-from typing import Any, Mapping
+from typing import TYPE_CHECKING, Any, Mapping
 from urllib.parse import urljoin, urlsplit
-
-import requests
-from requests.auth import AuthBase, HTTPBasicAuth
 
 from .._version import __version__
 from ..api_errors import api_error
@@ -22,6 +19,10 @@ from ..transport.retry import RetryPolicy
 from ..transport.secret import Secret
 from ..transport.url import BaseURL
 from .errors import McpConnectionError, McpProtocolError
+
+if TYPE_CHECKING:
+    import requests
+    from requests.auth import AuthBase
 
 __all__ = ["Endpoint"]
 
@@ -171,6 +172,8 @@ def _auth(session: Any, headers: Mapping[str, str]) -> AuthBase | None:
     if auth is None or any(name.lower() == "authorization" for name in headers):
         return None
     if isinstance(auth, tuple) and len(auth) == 2:
+        from requests.auth import HTTPBasicAuth
+
         return HTTPBasicAuth(*auth)
     if not callable(auth):
         raise refusal("session.auth", type(auth).__name__, "be a (user, password) tuple or callable")

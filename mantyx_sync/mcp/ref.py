@@ -38,7 +38,15 @@ if TYPE_CHECKING:
     from .client import McpClient
     from .models import McpTool
 
-__all__ = ["LocalMcpServer", "ResolvedMcpServer", "define_local_mcp", "failure_text", "is_local_mcp_server"]
+__all__ = [
+    "LocalMcpHttpTransport",
+    "LocalMcpServer",
+    "LocalMcpStdioTransport",
+    "ResolvedMcpServer",
+    "define_local_mcp",
+    "failure_text",
+    "is_local_mcp_server",
+]
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +57,28 @@ _FROM_URL = ("headers", "session")
 _FROM_COMMAND = ("args", "env", "cwd")
 
 
+@dataclass(frozen=True)
+class LocalMcpHttpTransport:
+    """Where a server is that speaks Streamable HTTP, as `define_local_mcp` takes it."""
+
+    url: str
+    headers: Optional[Mapping[str, str]] = field(default=None, repr=False)
+    session: Optional[requests.Session] = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class LocalMcpStdioTransport:
+    """What to start for a server that speaks over stdio, as `define_local_mcp` takes it.
+
+    The repr shows no arguments and variables: they may hold a credential.
+    """
+
+    command: Union[str, Sequence[str]] = field(repr=False)
+    args: Optional[Sequence[str]] = field(default=None, repr=False)
+    env: Optional[Mapping[str, str]] = field(default=None, repr=False)
+    cwd: Optional[str] = None
+
+
 @dataclass(frozen=True, eq=False)
 class LocalMcpServer:
     """An MCP server that this process reaches: a recipe, connected anew for each run or session that it is a tool of.
@@ -57,14 +87,9 @@ class LocalMcpServer:
     """
 
     name: str
-    url: Optional[str] = None
-    command: Union[str, Sequence[str], None] = None
-    args: Sequence[str] = field(default=(), repr=False)
-    env: Optional[Mapping[str, str]] = field(default=None, repr=False)
-    cwd: Optional[str] = None
-    headers: Optional[Mapping[str, str]] = field(default=None, repr=False)
+    http: Optional[LocalMcpHttpTransport] = None
+    stdio: Optional[LocalMcpStdioTransport] = None
     client: Optional[McpClient] = field(default=None, repr=False)
-    session: Optional[requests.Session] = field(default=None, repr=False)
     tool_filter: Optional[Tuple[str, ...]] = None
     prefix: str = ""
     timeout: float = CALL_TIMEOUT_S
@@ -72,12 +97,6 @@ class LocalMcpServer:
     start_timeout: float = 30.0
     max_concurrency: Optional[int] = None
     kind: str = field(default="mcp_local", init=False)
-
-    def __repr__(self) -> str:
-        # Of a command line the program alone: arguments may hold a credential, as headers and variables do.
-        program = self.command if isinstance(self.command, str) or not self.command else self.command[0]
-        where = f"url={self.url!r}" if self.url else f"command={program!r}" if program else "client=…"
-        return f"LocalMcpServer(name={self.name!r}, {where})"
 
     @property
     def label(self) -> str:
@@ -131,10 +150,12 @@ class LocalMcpServer:
         from .client import McpClient
 
         options: Dict[str, Any] = {"timeout": self.timeout, "start_timeout": start_timeout}
-        if self.url is not None:
-            return McpClient.http(self.url, headers=self.headers, session=self.session, **options)
-        assert self.command is not None
-        return McpClient.stdio(self.command, self.args, env=self.env, cwd=self.cwd, **options)
+        http, stdio = self.http, self.stdio
+        if http is not None and stdio is None:
+            return McpClient.http(http.url, headers=http.headers, session=http.session, **options)
+        if stdio is None or http is not None:
+            raise MantyxConfigError("http, stdio and client: must be one of the three")
+        return McpClient.stdio(stdio.command, stdio.args or (), env=stdio.env, cwd=stdio.cwd, **options)
 
     def _choose(self, tools: Iterable[McpTool]) -> Sequence[McpTool]:
         offered = {tool.name: tool for tool in tools}
@@ -324,8 +345,13 @@ def define_local_mcp(
         owner = "url" if key in _FROM_URL else "command"
         if value is not None and way != owner:
             raise MantyxConfigError(f"{where}: {key}: given with {way}, goes with {owner} alone")
-    if command and not isinstance(command, str):
-        command = _texts(command, f"{where}: command")
+    http = stdio = None
+    if url:
+        http = LocalMcpHttpTransport(url, _copied(headers, f"{where}: headers"), session)
+    elif command:
+        program = command if isinstance(command, str) else _texts(command, f"{where}: command")
+        words = None if args is None else _texts(args, f"{where}: args", may_be_empty=True)
+        stdio = LocalMcpStdioTransport(program, words, _copied(env, f"{where}: env"), cwd)
     if prefix is True:
         prefix = f"{name}_"
     elif prefix is False or prefix is None:
@@ -341,14 +367,9 @@ def define_local_mcp(
         seconds(idle_timeout, f"{where}: idle_timeout")
     made = LocalMcpServer(
         name=name,
-        url=url or None,
-        command=command or None,
-        args=() if args is None else _texts(args, f"{where}: args", may_be_empty=True),
-        env=_copied(env, f"{where}: env"),
-        cwd=cwd,
-        headers=_copied(headers, f"{where}: headers"),
+        http=http,
+        stdio=stdio,
         client=client,
-        session=session,
         tool_filter=chosen,
         prefix=prefix,
         timeout=seconds(timeout, f"{where}: timeout"),
