@@ -50,7 +50,8 @@ class McpOptions:
         start_timeout: Seconds for starting and opening the server.
         on_progress: Takes the progress of calls that have no such function of their own.
         on_log: Takes the server's log lines.
-        on_tools_changed: Called without arguments when the server says that its tools have changed.
+        on_tools_changed: Called without arguments when the server says that its tools have changed. In the stateless
+            era servers say so to those who subscribe, which this client does not: it asks again instead.
         client_info: What the client is called: `name`, `version` and what else the protocol has.
         max_message_bytes: A larger message of the server fails the call.
         roots: Folders and `file://` uris that the server may ask for; `None` tells it that there are none to ask for.
