@@ -166,6 +166,7 @@ class Connection:
         if self._closed:
             return
         self._closed = True
+        self._forget_stream()
         self._loop.connections.discard(self)
         self._loop.selector.unregister(self._sock)
         with contextlib.suppress(OSError):
@@ -176,7 +177,6 @@ class Connection:
                 # Closing with unread bytes would reset the connection and could swallow what was sent.
                 self._sock.recv(RECV_BYTES)
         self._sock.close()
-        self._forget_stream()
 
     def _forget_stream(self) -> None:
         if self._stream is None:
@@ -267,9 +267,9 @@ class Connection:
             if self._wire_left <= 0:
                 lost = lost or self._wire_how
         if lost is not None or self._closed:
-            self._end_after_flush(lost or "fin")
             if isinstance(answer, StreamResponse):
                 answer.log.reader_left()
+            self._end_after_flush(lost or "fin")
         elif isinstance(answer, StreamResponse):
             self._open_stream(request, answer, effect)
         else:

@@ -302,9 +302,9 @@ class LocalGateway(LoopbackServer):
         New agents and clients get 503. What runs may finish, with results still accepted, for `drain` seconds of
         real time; what has not then fails with "Service is shutting down.", and the streams end.
         """
-        with self._lock:
-            self._is_draining = True
         with self._board.changed:
+            self._is_draining = True
+            self._board.changed.notify_all()
             self._board.changed.wait_for(lambda: self._board.calls_under_way == 0, drain)
             for agent in self._board.agents():
                 self._board.end(agent, SHUTTING_DOWN)
@@ -318,6 +318,11 @@ class LocalGateway(LoopbackServer):
         super().stop()
         with self._lock:
             self._is_draining = False
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the gateway is shutting down: nothing new is taken, what runs may finish."""
+        return self._is_draining
 
     def tick(self) -> None:
         """Have the gateway look at its clock: what is due by now happens soon."""
