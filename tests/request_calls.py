@@ -5,27 +5,32 @@ A call finds `mantyx` (one package or the other), `client` and `base_url`, and t
 
 from __future__ import annotations
 
-from typing import Any, Dict, Tuple
+from typing import Any, Dict
 
-TOOL_CALLS: Dict[str, Tuple[str, Dict[str, Any]]] = {
-    "tool_text": ("look_up", {"key": "k"}),
-    "tool_object": ("look_up", {"key": "k"}),
-    "tool_list": ("look_up", {"key": "k"}),
-    "tool_umlauts": ("look_up", {"key": "k"}),
-    "tool_files": ("look_up", {"key": "k"}),
-    "tool_model_class": ("weigh", {"grams": 3}),
-    "tool_raises": ("look_up", {"key": "k"}),
-    "tool_none": ("look_up", {"key": "k"}),
-    "tool_unknown": ("elsewhere", {}),
-    "session_tool": ("look_up", {"key": "k"}),
-    "resumed_tool": ("look_up", {"key": "k"}),
+_LOOK_UP = {"name": "look_up", "args": {"key": "k"}}
+TOOL_CALLS: Dict[str, Dict[str, Any]] = {
+    "tool_text": _LOOK_UP,
+    "tool_object": _LOOK_UP,
+    "tool_list": _LOOK_UP,
+    "tool_umlauts": _LOOK_UP,
+    "tool_files": _LOOK_UP,
+    "tool_model_class": {"name": "weigh", "args": {"grams": 3}},
+    "tool_raises": _LOOK_UP,
+    "tool_none": _LOOK_UP,
+    "tool_unknown": {"name": "elsewhere", "args": {}},
+    "session_tool": _LOOK_UP,
+    "resumed_tool": _LOOK_UP,
+    "a2a_local": {"name": "hr", "args": {"message": "Days?"}, "kind": "a2a_local"},
+    "a2a_local_session": {"name": "hr", "args": {"message": "Days?"}, "kind": "a2a_local"},
+    "mcp_local": {"name": "read", "args": {}, "kind": "mcp_local", "mcpServer": "fs", "mcpToolName": "read"},
 }
-"""The local tool that the server calls in the runs of a call."""
+"""The tool that the server calls in the runs of a call: what the event says."""
 
 SCHEMA = '{"type": "object", "properties": {"key": {"type": "string"}}, "required": ["key"]}'
 RUN = 'client.run_agent(system_prompt="Be brief.", prompt="Go.", %s)'
 SEND = 'client.create_session(system_prompt="Be brief.").send("Go.", %s)'
 CITY = '{"type": "object", "properties": {"city": {"type": "string"}}}'
+_AGENT = 'tools=[mantyx.define_local_a2a(name="hr", agent_card_url=base_url + "/agent-card.json")]'
 PNG = 'mantyx.input_file_attachment(mime_type="image/png", filename="a.png", data="aGVsbG8=")'
 
 
@@ -119,6 +124,10 @@ client.run_agent(system_prompt="Be brief.", prompt="Go.", tools=[tool])
 """,
     "tool_raises": RUN % _tools("lambda args: 1 / 0"),
     "tool_unknown": RUN % _tools("lambda args: None"),
+    # Tools that live elsewhere, reached from here
+    "a2a_local": RUN % _AGENT,
+    "a2a_local_session": f'client.create_session(system_prompt="x", {_AGENT}).send("Go.")',
+    "mcp_local": RUN % 'tools=[mantyx.define_local_mcp(name="fs", url=base_url + "/mcp")]',
     # Runs that exist
     "cancel": 'client.cancel_run("run_1")',
     "cancel_odd_id": 'client.cancel_run("run/1 ?")',

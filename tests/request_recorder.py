@@ -49,12 +49,32 @@ _ANSWERS: Dict[Tuple[str, str], Any] = {
     ("GET", "eval-runs/compare"): {"datasetId": "d1", "runA": _EVAL, "runB": _EVAL, "cases": []},
     ("POST", "eval-runs/*/cancel"): {"ok": True},
 }
+_CARD = {
+    "protocolVersion": "0.3.0",
+    "name": "Recorded",
+    "description": "Answers.",
+    "version": "1",
+    "capabilities": {},
+    "defaultInputModes": ["text/plain"],
+    "defaultOutputModes": ["text/plain"],
+    "skills": [],
+}
+_REPLY = {"kind": "message", "messageId": "m1", "role": "agent", "parts": [{"kind": "text", "text": "12 days"}]}
+_MCP = {
+    "initialize": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "recorded", "version": "1"},
+    },
+    "tools/list": {"tools": [{"name": "read", "description": "Reads.", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "a line"}]},
+}
 _TOKEN = {"access_token": "mantyx_at_1", "refresh_token": "mantyx_rt_1", "token_type": "Bearer", "expires_in": 3600}
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A request, without its headers and with the workspace left out of its path."""
+    """A request of MANTYX, without its headers and with the workspace left out of its path."""
 
     method: str
     path: str
@@ -63,9 +83,12 @@ class Sent:
 
 
 class Recorder:
-    """The server. `calls` says which local tool the runs of a workspace call, and with what arguments."""
+    """The server. `calls` says which local tool the runs of a workspace call, and what else the event says.
 
-    def __init__(self, calls: Optional[Mapping[str, Tuple[str, Mapping[str, Any]]]] = None) -> None:
+    It is an A2A agent and an MCP server too, whose requests are not kept: `/agent-card.json`, `/a2a` and `/mcp`.
+    """
+
+    def __init__(self, calls: Optional[Mapping[str, Mapping[str, Any]]] = None) -> None:
         self.calls = dict(calls or {})
         self.answered: Dict[str, threading.Event] = {}
         self._requests: Dict[str, List[Sent]] = {}
@@ -113,16 +136,36 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         query = parse_qs(parts.query, keep_blank_values=True)
+        if parts.path in ("/agent-card.json", "/a2a", "/mcp"):
+            self.answer_as_peer(parts.path, json.loads(data) if data else {})
+            return
         if not parts.path.startswith(_PREFIX):
             form = {name: values[0] for name, values in parse_qs(data.decode()).items()}
             self.owner.record(form["client_id"], Sent(self.command, parts.path, query, form))
             self.reply(200, _TOKEN if parts.path.endswith("/token") else {})
             return
         slug, _, rest = parts.path[len(_PREFIX) :].partition("/")
+        # Each recorder has a port of its own, which is in the card that it gives out.
+        data = data.replace(self.owner.base_url.encode(), b"http://recorder")
         self.owner.record(slug, Sent(self.command, rest, query, json.loads(data) if data else None))
         self.answer(slug, rest)
 
     do_GET = do_POST = do_DELETE = handle_any  # the names are the base class's
+
+    def answer_as_peer(self, path: str, message: Mapping[str, Any]) -> None:
+        if path == "/agent-card.json":
+            self.reply(200, {**_CARD, "url": f"{self.owner.base_url}/a2a"})
+        elif path == "/a2a":
+            self.reply(200, {"jsonrpc": "2.0", "id": message["id"], "result": _REPLY})
+        elif self.command != "POST":
+            self.reply(405, None)
+        elif "id" not in message:
+            self.reply(202, None)
+        elif message["method"] in _MCP:
+            self.reply(200, {"jsonrpc": "2.0", "id": message["id"], "result": _MCP[message["method"]]})
+        else:
+            error = {"code": -32601, "message": "Method not found"}
+            self.reply(200, {"jsonrpc": "2.0", "id": message["id"], "error": error})
 
     def answer(self, slug: str, rest: str) -> None:
         words = rest.split("/")
@@ -148,8 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         seq = 1
         if slug in self.owner.calls:
-            name, args = self.owner.calls[slug]
-            self.event(seq, "local_tool_call", {"toolUseId": "tu_1", "name": name, "args": args})
+            self.event(seq, "local_tool_call", {"toolUseId": "tu_1", **self.owner.calls[slug]})
             self.owner.answered_for(slug).wait(DEADLINE_S)
             seq += 1
         self.event(seq, "result", {"subtype": "success", "text": '{"city": "Bern"}'})

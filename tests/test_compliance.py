@@ -22,7 +22,6 @@ from mantyx_sync.tools.registry import Registry
 from tests.test_limits import LIMITS as SPEC_LIMITS
 
 TESTS = Path(__file__).parent
-LATER = "Comes with the package's MCP and A2A clients; until then a resolved ref goes out as it was given."
 
 # -- the tables
 
@@ -66,11 +65,20 @@ CHECKLIST: Dict[str, List[str]] = {
         "test_hints.py::test_an_output_schema_has_an_object_at_its_root",
         "test_request_matrix.py::test_both_send_the_same[local_tool_flags]",
     ],
-    f"8. a2a_local: the Agent Card resolved here. {LATER}": [
+    "8. a2a_local: the Agent Card resolved here": [
+        "test_a2a_run.py::test_the_card_goes_out_as_it_is_and_the_answer_comes_back",
+        "test_a2a_run.py::test_a_card_that_is_given_is_not_fetched_and_a_description_overrides",
+        "test_a2a_run.py::test_calls_are_found_by_name_and_else_by_the_cards_address",
+        "test_tool_resolution.py::test_a_run_resolves_its_tools_before_it_is_created_and_sends_what_came_of_it",
+        "test_request_matrix.py::test_both_send_the_same[a2a_local]",
         "test_spec.py::test_tool_given_as_a_mapping_goes_out_unchanged",
         "test_spec.py::test_bad_tools_are_refused",
     ],
-    f"9. mcp_local: Initialize and tools/list spoken here. {LATER}": [
+    "9. mcp_local: Initialize and tools/list spoken here, both verbatim": [
+        "test_mcp_run.py::test_the_catalog_goes_out_verbatim_the_call_comes_back_and_the_process_ends",
+        "test_mcp_run.py::test_names_that_had_to_change_lead_to_the_real_tool",
+        "test_mcp_run.py::test_a_catalog_that_cannot_be_used_is_refused_before_anything_is_sent",
+        "test_tool_resolution.py::test_names_that_collide_are_reported_before_the_run_starts",
         "test_spec.py::test_tool_given_as_a_mapping_goes_out_unchanged",
         "test_spec.py::test_what_a_server_offers_is_checked_once_it_is_known",
     ],
@@ -80,6 +88,7 @@ CHECKLIST: Dict[str, List[str]] = {
         "test_run_network.py::test_arguments_of_any_kind_are_answered_and_bad_ones_do_not_run_the_tool",
         "test_tool_function.py::test_what_is_no_object_of_the_schema_is_an_input_error_and_the_tool_does_not_run",
         "test_run_network.py::test_one_bad_call_does_not_spoil_the_batch",
+        "test_mcp_run.py::test_arguments_are_checked_here",
     ],
     "11. the stream is closed at the terminal event": [
         "test_run_network.py::test_the_terminal_event_ends_the_run_although_the_body_stays_open",

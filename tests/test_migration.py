@@ -20,6 +20,7 @@ import pytest
 
 import mantyx_sync
 from mantyx_sync.local import Failure, LocalServer, OAuthApp, ScriptedModel, ServerTool, ToolUse
+from tests.a2a_agents import Agent, message_v1
 
 PEER = os.environ.get("MANTYX_PEER_PYTHON")
 needs_peer = pytest.mark.skipif(not PEER, reason="MANTYX_PEER_PYTHON names no interpreter with the platform's package")
@@ -292,6 +293,48 @@ def test_tools_of_the_platform_and_reasoning(monkeypatch: pytest.MonkeyPatch) ->
     assert list(found["facts"][1][2]) == ["create_issue", "list_issues"]
 
 
+ELSEWHERE_TOOLS = """
+import mantyx_sync as mantyx
+
+client = mantyx.MantyxClient(api_key="mantyx_local", workspace_slug="local")
+fs = mantyx.define_local_mcp(name="fs", command=command, args=args, env={"FOO": "bar"}, cwd=cwd, prefix=True)
+hr = mantyx.define_local_a2a(name="hr", agent_card_url=card_url, headers={"Authorization": "Bearer ..."})
+facts = (
+    fs.name, fs.kind, fs.http, fs.stdio.command, list(fs.stdio.args), fs.stdio.env, fs.stdio.cwd,
+    hr.name, hr.kind, hr.agent_card_url, hr.headers,
+    mantyx.is_local_mcp_server(fs), mantyx.is_local_a2a_tool(hr), mantyx.is_local_tool(fs),
+)
+web = mantyx.define_local_mcp(name="web", url="http://127.0.0.1:1/mcp", headers={"Authorization": "Bearer ..."})
+web_facts = (web.http.url, web.http.headers, web.stdio)
+with client:
+    one = client.run_agent(system_prompt="x", prompt="y", tools=[fs, hr])
+    session = client.create_session(system_prompt="x", tools=[fs, hr])
+    two = session.send("y")
+    three = session.send("y")
+    session.end()
+"""
+
+
+def test_tools_that_live_elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = Path(__file__).parent / "mcp_servers" / "catalog_server.py"
+    args = ["-S", "-E", str(program), "fs", str(tmp_path / "log"), "read_echo"]
+    calls = [[ToolUse("fs_read_echo", {"text": "from fs"})], [ToolUse("hr", {"message": "Days?"})]]
+
+    def answer(request: Any) -> str:
+        return ", ".join(message["content"] for message in request.messages[-3:] if message["role"] == "tool")
+
+    agent = Agent({"SendMessage": lambda call: {"message": message_v1("12 days")}})
+    with agent, LocalServer(ScriptedModel(lambda asked: [*calls, answer])) as server:
+        more = {"command": sys.executable, "args": args, "cwd": str(tmp_path), "card_url": agent.url}
+        found = run(ELSEWHERE_TOOLS, server, monkeypatch, **more)
+    assert [found[name].text for name in ("one", "two", "three")] == ["from fs, 12 days"] * 3
+    assert found["facts"] == (
+        *("fs", "mcp_local", None, sys.executable, args, {"FOO": "bar"}, str(tmp_path)),
+        *("hr", "a2a_local", agent.url, {"Authorization": "Bearer ..."}, True, True, False),
+    )
+    assert found["web_facts"] == ("http://127.0.0.1:1/mcp", {"Authorization": "Bearer ..."}, None)
+
+
 STRUCTURED = """
 from pydantic import BaseModel
 from mantyx_sync import MantyxClient, MantyxParseError, MantyxRunError, define_local_tool, parse_run_output
@@ -531,7 +574,6 @@ def test_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- name by name
 
 _ASYNC = "there is no async client: the package is for code without an event loop"
-_LATER = "A2A and MCP on this side come with a later version"
 _HTTPX = "httpx is not used: give a requests.Session as `session`"
 
 NOT_HERE: Dict[str, str] = {
@@ -542,14 +584,6 @@ NOT_HERE: Dict[str, str] = {
     "MantyxOAuthClient.arefresh": _ASYNC,
     "MantyxOAuthClient.arevoke": _ASYNC,
     "MantyxOAuthClient.async_refresh_token_source": _ASYNC,
-    "LocalA2ATool": _LATER,
-    "LocalMcpHttpTransport": _LATER,
-    "LocalMcpServer": _LATER,
-    "LocalMcpStdioTransport": _LATER,
-    "define_local_a2a": _LATER,
-    "define_local_mcp": _LATER,
-    "is_local_a2a_tool": _LATER,
-    "is_local_mcp_server": _LATER,
 }
 """Names of the platform's package that this one does not have, and why."""
 
@@ -560,6 +594,8 @@ ELSEWHERE: Dict[str, str] = {
     "AgentSession.send(prompt_or_messages)": "what is said comes first, without a name",
     "AgentSession.stream(prompt_or_messages)": "what is said comes first, without a name",
     "AgentSession.run_plan(prompt_or_messages)": "what is said comes first, without a name",
+    "is_local_a2a_tool(t)": "the tool comes first, without a name",
+    "is_local_mcp_server(t)": "the tool comes first, without a name",
     "is_local_tool(t)": "the tool comes first, without a name",
 }
 """Parameters that are not taken by their name, and why."""
@@ -643,6 +679,6 @@ def test_what_is_not_here_says_so() -> None:
     with pytest.raises(AttributeError, match="'AsyncMantyxClient': this package is synchronous"):
         _ = mantyx_sync.AsyncMantyxClient
     section = README.read_text(encoding="utf-8").split("## Coming from the platform's package")[1].split("\n## ")[0]
-    for words in ("AsyncMantyxClient", "define_local_a2a", "define_local_mcp", "a2a_server", "http_client"):
+    for words in ("AsyncMantyxClient", "a2a_server", "http_client"):
         assert words in section
     assert "by position" in section

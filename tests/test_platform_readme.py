@@ -61,6 +61,8 @@ RUNS: Dict[int, Expected] = {
     7: Expected("resume_session", {"session_get": 1}),
     8: Expected("run_agent", {"create": 1, "sessions_create": 1, "session_messages": 1, "stream": 2}),
     9: Expected("list_sessions", {"sessions_list": 1, "session_events": 3}, "{session_id} What day is it? Done.\n"),
+    11: Expected("mantyx_a2a", {}),
+    13: Expected("mantyx_mcp", {}),
     14: Expected("run_agent", {"create": 2, "stream": 2}),
     15: Expected("run_agent", {"create": 1, "stream": 1}),
     16: Expected("define_local_tool", {}),
@@ -75,14 +77,11 @@ PARTLY_ASYNC = [5]
 """Those of them that end with a loop over an async client, which is left out."""
 
 _ASYNC = "there is no async client"
-_LATER = "A2A and MCP on this side come with a later version"
 
 LEFT_OUT: Dict[int, Tuple[str, str, str]] = {
     2: ("AsyncMantyxClient", _ASYNC, "AsyncMantyxClient"),
     10: ("", "it shows a signature and calls nothing", ""),
-    11: ("mantyx_a2a", _LATER, "define_local_a2a"),
-    12: ("AsyncMantyxClient", _ASYNC + ", and none of its A2A server", "AsyncMantyxClient"),
-    13: ("mantyx_mcp", _LATER, "define_local_mcp"),
+    12: ("AsyncMantyxClient", _ASYNC + "; an A2A server is a WSGI app here", "AsyncMantyxClient"),
 }
 """The blocks that cannot run: the first call, why, and the name whose import fails."""
 
@@ -269,6 +268,25 @@ def test_the_clients_of_the_oauth_block_work_until_the_grant_is_revoked(
         with pytest.raises(mantyx_sync.MantyxOAuthError) as caught:
             client.run_agent(**call)
         assert caught.value.oauth_error == "invalid_grant"
+
+
+def test_the_blocks_about_tools_that_live_elsewhere_define_them(
+    blocks: Dict[int, Block], names: Dict[str, Any]
+) -> None:
+    blocks[11].run(names)
+    blocks[13].run(names)
+    tools = [names[name] for name in ("remote_billing", "local_hr", "remote_github", "local_fs_http", "local_fs_stdio")]
+    assert [tool.kind for tool in tools] == ["a2a", "a2a_local", "mcp", "mcp_local", "mcp_local"]
+    assert all(isinstance(tool, mantyx_sync.ToolRef) for tool in tools)
+    assert mantyx_sync.is_local_a2a_tool(names["local_hr"])
+    assert names["local_fs_http"].http.url == "http://localhost:8080/mcp"
+    stdio = names["local_fs_stdio"].stdio
+    assert (stdio.command, list(stdio.args), stdio.env, stdio.cwd) == (
+        "mcp-server-filesystem",
+        ["."],
+        {"FOO": "bar"},
+        "/workspace",
+    )
 
 
 @pytest.mark.parametrize("number", sorted(LEFT_OUT))

@@ -37,7 +37,8 @@ for slug, source in calls.items():
         return package.MantyxOAuthClient(client_id=client_id, client_secret="s", base_url=base_url)
     with mantyx.MantyxClient(api_key="mantyx_k", workspace_slug=slug, base_url=base_url) as client:
         try:
-            exec(source, {"mantyx": mantyx, "client": client, "slug": slug, "oauth": oauth, "pydantic": pydantic})
+            names = {"mantyx": mantyx, "client": client, "slug": slug, "oauth": oauth, "pydantic": pydantic}
+            exec(source, {**names, "base_url": base_url})
         except Exception as error:
             failed[slug] = f"{type(error).__name__}: {error}"
 methods = [name for name in vars(mantyx.MantyxClient) if not name.startswith("_")]
@@ -71,6 +72,12 @@ def added(**fields: Any) -> Callable[[List[Sent]], List[Sent]]:
     return lambda _: [Sent("POST", "agent-runs", {}, spec), Sent("GET", "agent-runs/run_1/stream", {}, None)]
 
 
+_CATALOG = {
+    "kind": "mcp_local",
+    "name": "fs",
+    "serverInfo": {"name": "recorded", "version": "1"},
+    "tools": [{"name": "read", "description": "Reads.", "inputSchema": {"type": "object"}}],
+}
 DIFFERENCES: Dict[str, Difference] = {
     "supervisor_on": Difference(
         "`supervisor: true` is a form of wire §8.4 that the platform's package does not know yet.",
@@ -100,6 +107,18 @@ DIFFERENCES: Dict[str, Difference] = {
     "tool_unknown": Difference(
         "The model is told which tools there are.",
         body_of(2, lambda body: body.update(error="no tool named 'elsewhere' is offered here; there are: look_up")),
+    ),
+    "mcp_local": Difference(
+        "The platform's synchronous client cannot connect to an MCP server. The catalog goes out verbatim (wire §12).",
+        lambda _: [
+            *added(tools=[_CATALOG])([]),
+            Sent("POST", "agent-runs/run_1/tool-results", {}, {"toolUseId": "tu_1", "result": "a line"}),
+        ],
+        refused_by_the_platform="RuntimeError",
+    ),
+    "a2a_local_session": Difference(
+        "The session has its tools since it was created (wire §2.2): they are not repeated with each message.",
+        body_of(1, lambda body: body.pop("tools")),
     ),
     "session_tool": Difference(
         "The session has its tools since it was created (wire §2.2): they are not repeated with each message.",
@@ -171,6 +190,7 @@ def ours() -> Outcome:
             settings = {"api_key": "mantyx_k", "workspace_slug": slug, "base_url": server.base_url}
             with mantyx_sync.MantyxClient(**settings) as client:
                 names = {"mantyx": mantyx_sync, "client": client, "slug": slug, "oauth": oauth, "pydantic": pydantic}
+                names["base_url"] = server.base_url
                 try:
                     exec(compile(source, slug, "exec", dont_inherit=True), names)
                 except Exception as error:
