@@ -40,7 +40,8 @@ def client_of(
     """Make a client of the server."""
 
     def make_channel(receiver: Any) -> Any:
-        return StdioChannel(command(*options), receiver, env=env, cwd=cwd, stderr=stderr, grace=grace)
+        more = {"max_message_bytes": settings["max_message_bytes"]} if "max_message_bytes" in settings else {}
+        return StdioChannel(command(*options), receiver, env=env, cwd=cwd, stderr=stderr, grace=grace, **more)
 
     settings.setdefault("mode", "stateless" if "stateless" in options else "handshake")
     return McpClient(make_channel, **settings)

@@ -100,7 +100,8 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any]) ->
         for done in range(given["count"]):
             params = {"progressToken": token, "progress": done}
             send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
-            time.sleep(given.get("pause", 0))
+            if "pause" in given:
+                time.sleep(given["pause"])
         return text("done") if given.get("ends", True) else None
     if name == "ask":
         return text(
