@@ -114,21 +114,24 @@ class _Pool:
         self._start(place)
 
     def leave(self, place: Place) -> None:
+        for waiting in self._leave(place):
+            self._start(waiting)
+
+    def _leave(self, place: Place) -> list[Place]:
+        """Take a place off and return those that have one now; the caller starts them."""
         with self._lock:
             if place.is_over:
-                return
+                return []
             place.is_over = True
             place.job = _nothing  # it refers to the call, which refers to its place
             if not place.is_held:
-                return  # still in the line; passed over when its turn comes
+                return []  # still in the line; passed over when its turn comes
             self._taken -= 1
             if place.limit is not None:
                 self._taken_by[place.limiter] -= 1
                 if not self._taken_by[place.limiter]:
                     del self._taken_by[place.limiter]
-            started = self._next_in_line()
-        for waiting in started:
-            self._start(waiting)
+            return self._next_in_line()
 
     def _next_in_line(self) -> list[Place]:
         started: list[Place] = []
@@ -157,10 +160,17 @@ class _Pool:
 
     def _start(self, place: Place) -> None:
         def work() -> None:
-            try:
-                place.job()
-            finally:
-                self.leave(place)
+            mine: Place | None = place
+            while mine is not None:
+                try:
+                    mine.job()
+                except BaseException:  # jobs answer for what goes wrong in them; the next one must run whatever comes
+                    log.exception("a job of the pool raised")
+                # The next in line runs on this thread: it would not count as idle yet, and another would be made.
+                following = self._leave(mine)
+                mine = following.pop(0) if following else None
+                for waiting in following:
+                    self._start(waiting)
 
         self.run(work)
 
