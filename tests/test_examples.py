@@ -19,6 +19,11 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 SAYS = {
     "background_run": ["started run_", "answer: ", "in_stock is 4", "the same answer: "],
     "many_runs": ['"hose"? -> ', '"rake"? -> ', '"shovel"? -> ', '"bucket"? -> ', "18.5"],
+    "mcp_tools": [
+        "mountains_mountain_height({'mountain': 'Jungfrau'}) at mountains",
+        "says: 4158 m",
+        "no mountain called",
+    ],
     "quickstart": ["[tool call]   get_order({'order_id': '17'})", "shipped", "expected tomorrow", "2 turns"],
     "structured_output": ["Ticket(summary=", "order_ids=["],
     "wsgi_streaming": ["Say hello to the people in the hall."],
