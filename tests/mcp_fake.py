@@ -103,7 +103,7 @@ class FakeServer:
 
 
 class FakeChannel:
-    """The channel of a `FakeServer`. `begin_anew` makes the generation a request was made for a thing of the past."""
+    """The channel of a `FakeServer`. `lose` ends its session."""
 
     def __init__(self, server: FakeServer, receiver: Receiver) -> None:
         self.server = server
@@ -111,8 +111,12 @@ class FakeChannel:
         self.label = LABEL
         self.generation = 1
         self.is_lost = False
-        self.is_closed = False
+        self.closings = 0
         self.lock = threading.Lock()
+
+    @property
+    def is_closed(self) -> bool:
+        return self.closings > 0
 
     def lose(self) -> None:
         """Have the session or process be gone."""
@@ -143,7 +147,7 @@ class FakeChannel:
         self.server.opened.append((era, version))
 
     def close(self) -> None:
-        self.is_closed = True
+        self.closings += 1
 
 
 def tool(name: str, **fields: Any) -> dict[str, Any]:

@@ -335,6 +335,7 @@ def test_a_server_that_speaks_another_era_by_now_is_found_out(before: Era, after
         client.call_tool("add")
         assert client.server.era is after
     assert [asked.request.era for asked in server.calls()] == [before, before, after]
+    assert server.methods().count("initialize") == 1, "what was remembered is forgotten"
 
 
 def test_a_version_that_is_refused_for_good_is_an_error_that_names_what_is_supported() -> None:
@@ -361,7 +362,7 @@ def test_close_is_idempotent_and_a_closed_client_says_so() -> None:
     client.call_tool("add")
     client.close()
     client.close()
-    assert server.channels[0].is_closed
+    assert server.channels[0].closings == 1
     with pytest.raises(McpError, match="the client was closed") as caught:
         client.call_tool("add")
     assert caught.value.code == "closed"
@@ -406,9 +407,9 @@ def test_close_ends_an_opening_and_those_who_wait_for_it() -> None:
     thread.start()
     assert entered.wait(10)
     client.close()
+    assert not [other for other in threading.enumerate() if other.name == "mantyx-mcp-open"]
     thread.join(10)
     assert [error.code for error in failed] == ["closed"]  # type: ignore[attr-defined]
-    assert not [other for other in threading.enumerate() if other.name == "mantyx-mcp-open"]
 
 
 def test_a_callback_may_close_its_client() -> None:

@@ -20,6 +20,7 @@ from mantyx_sync.mcp import (
     McpProtocolError,
     McpRequestError,
     McpStatusError,
+    cancelling,
     rounds,
 )
 
@@ -156,7 +157,7 @@ def test_a_stateless_list_is_used_again_for_as_long_as_the_server_said(fields: A
 
 
 def test_of_several_pages_the_shortest_time_counts() -> None:
-    pages = [{"tools": [], "nextCursor": "2", "ttlMs": 60_000}, {"tools": [], "ttlMs": 0}] * 2
+    pages = [{"tools": [], "nextCursor": "2", "ttlMs": 0}, {"tools": [], "ttlMs": 60_000}] * 2
     server = FakeServer(on={"tools/list": in_turn(*pages)})
     with server.client() as client:
         client.list_tools()
@@ -486,6 +487,28 @@ def test_a_server_that_wants_its_state_back_gets_it_byte_for_byte_in_a_new_reque
     assert all(asked.request.headers["Mcp-Name"] == "add" for asked in calls)
 
 
+def test_each_round_answers_the_last_wish_alone() -> None:
+    given: dict[str, Any] = {"r": ROOTS}
+    server = FakeServer(
+        on={"tools/call": in_turn(wants("one", given), wants("", {}), wants(None, given), wants("four"), {})}
+    )
+    with server.client(roots=[]) as client:
+        client.call_tool("add")
+    answered = [(asked.params.get("requestState"), asked.params.get("inputResponses")) for asked in server.calls()]
+    roots = {"r": {"roots": []}}
+    assert answered == [(None, None), ("one", roots), ("", None), (None, roots), ("four", None)]
+
+
+def test_the_pauses_between_rounds_double_up_to_a_quarter_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.undo()
+    monkeypatch.setattr(rounds, "pause", lambda seconds, *rest: pauses.append(seconds))
+    server = FakeServer(on={"tools/call": in_turn(*[wants("s")] * 5, {})})
+    with server.client() as client:
+        client.call_tool("add")
+    assert pauses == [0.05, 0.1, 0.2, 0.25, 0.25]
+
+
 def test_rounds_without_end_are_an_error() -> None:
     server = FakeServer(on={"tools/call": lambda asked: wants("again")})
     with server.client() as client, pytest.raises(McpProtocolError, match="not completed after 10 rounds"):
@@ -588,7 +611,14 @@ def test_a_progress_token_is_sent_where_progress_is_of_use_and_is_the_id() -> No
         client.call_tool("add", idle_timeout=5)
     ids = [asked.request.message["id"] for asked in server.calls()]
     assert [asked.meta.get("progressToken") for asked in server.calls()] == [None, ids[1], ids[2]]
+
+
+def test_the_progress_of_a_call_is_not_that_of_the_list_before_it() -> None:
+    server = FakeServer()
+    with server.client() as client:
+        client.call_tool("add", on_progress=print)
     assert "progressToken" not in server.calls("tools/list")[0].meta
+    assert "progressToken" in server.calls()[0].meta
 
 
 def test_progress_arrives_in_order_on_the_callers_thread_before_the_result() -> None:
@@ -678,4 +708,24 @@ def test_any_event_cancels_a_call() -> None:
             client.call_tool("add", cancelled=event)
         with pytest.raises(McpCancelled):
             client.call_tool("add", cancelled=event)  # set before the call
-    assert not [thread for thread in threading.enumerate() if thread.name == "mantyx-mcp-cancel"]
+
+
+def test_an_event_is_watched_for_no_longer_than_the_call_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cancelling, "_POLL_S", 60.0)
+    event = threading.Event()
+    with FakeServer().client() as client:
+        client.call_tool("add", cancelled=event)
+        assert not [thread for thread in threading.enumerate() if thread.name == "mantyx-mcp-cancel"]
+        event.set()
+    server = FakeServer()
+    with server.client() as client, pytest.raises(McpCancelled, match="while it was being opened"):
+        client.call_tool("add", cancelled=event)
+    assert server.calls() == []
+
+
+def test_a_cancellation_keeps_nothing_of_calls_that_are_over() -> None:
+    cancelled = Cancellation()
+    server = FakeServer(on={"tools/call": in_turn(wants("s"), {})})
+    with server.client() as client:
+        client.call_tool("add", cancelled=cancelled)
+    assert cancelled._callbacks == []
