@@ -12,10 +12,6 @@ import json
 import sys
 from typing import Any
 
-from account import connect
-
-from mantyx_sync import LocalToolCall, LocalToolResultIn, define_local_mcp
-
 HEIGHTS = {"Eiger": 3967, "Mönch": 4110, "Jungfrau": 4158}
 TOOL = {
     "name": "mountain-height",
@@ -58,13 +54,22 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == ["serve"]:
         serve()
-        return
-    questions = given.ask or ['How high is the mountain "Jungfrau"?', 'And what is the height of "Everest"?']
+    else:
+        ask(given.command, given.ask)
+
+
+def ask(command: list[str], questions: list[str]) -> None:
+    # Imported here: the server does not need them, nor sees a PYTHONPATH by which they might be found.
+    from account import connect
+
+    from mantyx_sync import LocalToolCall, LocalToolResultIn, define_local_mcp
+
+    questions = questions or ['How high is the mountain "Jungfrau"?', 'And what is the height of "Everest"?']
 
     # A recipe: nothing is started yet. Names may have letters, digits and _ alone, so that the tool will be
     # known as mountains_mountain_height; calls go to it under its own name.
     server = define_local_mcp(
-        name="mountains", command=given.command or [sys.executable, __file__, "serve"], prefix=True, timeout=30
+        name="mountains", command=command or [sys.executable, __file__, "serve"], prefix=True, timeout=30
     )
     # The server is started here, asked for its catalog, and kept for all messages of the session.
     with connect() as client, client.create_session(system_prompt="Use the tools.", tools=[server]) as session:
