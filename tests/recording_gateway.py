@@ -1,10 +1,10 @@
 """A gateway that records what an agent sends and sends what a test says, written by hand from the document.
 
-    with RecordingGateway() as gateway:
-        with Agent(tools=[f], **gateway.settings).start():
-            stream = gateway.stream()                 # waits for the agent to connect
-            stream.call("f", {"x": 1}, id="c1")
-            assert gateway.answer("c1")["result"] == 2
+with RecordingGateway() as gateway:
+    with Agent(tools=[f], **gateway.settings).start():
+        stream = gateway.stream()                 # waits for the agent to connect
+        stream.call("f", {"x": 1}, id="c1")
+        assert gateway.answer("c1")["result"] == 2
 """
 
 from __future__ import annotations
@@ -175,6 +175,7 @@ class RecordingGateway:
 class _Server(ThreadingHTTPServer):
     daemon_threads = False
     block_on_close = True
+    request_queue_size = 128
 
     def __init__(self, gateway: RecordingGateway) -> None:
         self.gateway = gateway

@@ -30,6 +30,9 @@ __all__ = ["Hooks", "Service"]
 
 log = logging.getLogger(__name__)
 
+TELEMETRY_INTERVAL_S = 10.0
+"""What the dashboard's rate figures assume."""
+
 JOIN_S = 2.0
 """How long threads that were told to end are waited for."""
 _SLICE_S = 0.25  # Ctrl-C is noticed between slices: not every system lets a signal interrupt a wait
@@ -68,6 +71,7 @@ class Service(LinkEvents):
         self._hooks = hooks
         self._idle_timeout = idle_timeout
         self._is_stopping = False
+        self._freed = threading.Event()
         self._take_back: list[Callable[[], None]] = []
         courier = Courier(endpoints.post_result, workers.deadlines.add)
         self._calls = Calls(workers, courier, Tracer(enabled=tracing), self._call_done, call_timeout=call_timeout)
@@ -75,7 +79,10 @@ class Service(LinkEvents):
         self._telemetry: Telemetry | None = None
         if telemetry:
             self._telemetry = Telemetry(
-                lambda: self._link.connection, self._calls.window.take, endpoints.post_telemetry
+                lambda: self._link.connection,
+                self._calls.window.take,
+                endpoints.post_telemetry,
+                interval=TELEMETRY_INTERVAL_S,
             )
 
     @property
@@ -185,9 +192,7 @@ class Service(LinkEvents):
                 if left <= 0:
                     return
                 thread.join(min(left, _SLICE_S))
-        told = threading.Event()
-        if self._hook(lambda _: told.set(), None):
-            told.wait(max(0.0, min(JOIN_S, deadline - time.monotonic())))
+        self._freed.wait(max(0.0, min(JOIN_S, deadline - time.monotonic())))
 
     def _close(self) -> None:
         """End the threads. Does not block, and may be called more than once."""
@@ -218,20 +223,24 @@ class Service(LinkEvents):
         self._hook(self._hooks.on_error, error)
 
     def ended(self) -> None:
-        """Free what is left."""
+        """Free what is left, behind the last report and the last hook."""
         _services.discard(self)
         if self._telemetry is not None:
             self._telemetry.stop()
+        self._calls.when_answered(lambda: self._free() if self._hooks == Hooks() else self._hook(self._free, None))
+
+    def _free(self, _: None = None) -> None:
         self._endpoints.close()
         self._workers.leave()
+        self._freed.set()
 
     def _call_done(self, report: CallReport) -> None:
         self._hook(self._hooks.on_call_done, report)
 
-    def _hook(self, hook: Callable[[Any], None] | None, value: Any) -> bool:
+    def _hook(self, hook: Callable[[Any], None] | None, value: Any) -> None:
         """Have a hook called: one at a time, in order, and never on the thread that reads the stream."""
         if hook is None:
-            return False
+            return
 
         def call() -> None:
             _in_hook.service = self
@@ -243,7 +252,6 @@ class Service(LinkEvents):
                 _in_hook.service = None
 
         self._workers.hooks.submit(self._calls.fresh_context(), call, limiter=id(self), limit=1)
-        return True
 
 
 class _InHook(threading.local):

@@ -21,9 +21,6 @@ __all__ = ["ProcessFigures", "Telemetry", "metrics"]
 
 log = logging.getLogger(__name__)
 
-INTERVAL_S = 10.0
-"""What the dashboard's rate figures assume."""
-
 _POST_TIMEOUT_S = 5.0
 _MEAN_BLOCK_BYTES = 100  # of CPython's allocator, where the system does not tell what is in use
 _LOADED_AT = time.time()
@@ -70,7 +67,7 @@ class Telemetry:
         window: Callable[[], WindowFigures],
         post: Callable[[bytes, float, Release], None],
         *,
-        interval: float = INTERVAL_S,
+        interval: float,
     ) -> None:
         """Start nothing yet.
 
