@@ -124,7 +124,8 @@ class MantyxClient(SessionCalls, EvalCalls):
     def close(self) -> None:
         """Close connections and let go of every run that is still followed. The runs go on at the server.
 
-        Handlers at work are told to stop through their context and not waited for.
+        Handlers at work are told to stop through their context and not waited for. MCP servers that were started for
+        runs and sessions are given up to five seconds to end.
         """
         self._workspace.close()
 
@@ -169,6 +170,7 @@ class MantyxClient(SessionCalls, EvalCalls):
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
+            MantyxError: An MCP server or A2A agent among the tools cannot be reached; nothing was sent.
             MantyxParseError: The answer is not of `output_type`; its text is on the error.
             MantyxRunError: The run ended in any way but success.
             MantyxTimeoutError: `timeout` passed; the run was cancelled.
