@@ -159,7 +159,10 @@ class Caller:
         started: List[Any] = []
 
         def start_response(status: str, response_headers: Any, exc_info: Any = None) -> Callable[[bytes], None]:
-            started.append((int(status[:3]), {k.lower(): v for k, v in response_headers}))
+            headers = {k.lower(): v for k, v in response_headers}
+            assert "x-added" not in headers, "a list of headers is used twice"
+            started.append((int(status[:3]), headers))
+            response_headers.append(("X-Added", "by the server"))  # as servers may, wsgiref among them
             return lambda data: None
 
         pieces = validator(self.app)(given, start_response)
@@ -209,7 +212,15 @@ class Caller:
             finally:
                 pieces.close()
         assert "content-length" not in headers
-        return Stream(pieces, headers)
+        stream = Stream(pieces, headers)
+        if method not in ("message/stream", "tasks/resubscribe"):
+            return stream
+        try:  # in 0.3 a refusal is the first and only event
+            stream._ready.append(next(stream))
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     def send(self, *parts: Any, configuration: Optional[Mapping[str, Any]] = None, **more: Any) -> Dict[str, Any]:
         """Send a message in the caller's version; return the task."""

@@ -11,7 +11,17 @@ from .inputs import JSON
 from .requests import Call, write_success
 from .service import Following
 
-__all__ = ["EventBody", "TooLarge", "json_answer", "pass_by", "plain_answer", "read_body", "version_of"]
+__all__ = [
+    "EventBody",
+    "TooLarge",
+    "frame",
+    "json_answer",
+    "pass_by",
+    "plain_answer",
+    "read_body",
+    "stream_headers",
+    "version_of",
+]
 
 Environ = Mapping[str, Any]
 StartResponse = Callable[..., Any]
@@ -52,11 +62,23 @@ class EventBody:
         """Follow the task no longer; it goes on."""
         self._following.end()
 
-    def _frame(self, result: Mapping[str, Any]) -> bytes:
-        # ASCII on one line: a reader that splits at any of Unicode's line ends gets it whole (field note A2A-10).
-        return (
-            b"data: " + json.dumps(write_success(self._call, result), separators=(",", ":")).encode("ascii") + b"\n\n"
-        )
+    def _frame(self, event: Mapping[str, Any]) -> bytes:
+        return frame(write_success(self._call, event))
+
+
+def stream_headers() -> List[Tuple[str, str]]:
+    """Return the headers of a streamed answer: a list for each, as a server may add to it."""
+    return [
+        ("Content-Type", "text/event-stream"),
+        ("Cache-Control", "no-cache, no-transform"),  # no-transform: compressing would hold pieces back
+        ("X-Accel-Buffering", "no"),
+    ]
+
+
+def frame(response: Mapping[str, Any]) -> bytes:
+    """Write a response as an event of a stream."""
+    # ASCII on one line: a reader that splits at any of Unicode's line ends gets it whole (field note A2A-10).
+    return b"data: " + json.dumps(response, separators=(",", ":")).encode("ascii") + b"\n\n"
 
 
 class TooLarge(Exception):

@@ -27,6 +27,7 @@ STOP_TIMEOUT_S = 5.0
 
 class _Handler(WSGIRequestHandler):
     timeout = IDLE_TIMEOUT_S
+    wbufsize = -1  # else the head of an answer goes out in four pieces; each piece of a body is flushed all the same
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names it so
         log.debug("%s " + format, self.address_string(), *args)

@@ -16,9 +16,19 @@ from ..output import OutputType
 from ..spec import OMITTED, build_spec, check_names, spec_signature
 from ..transport.url import BaseURL
 from .agent import AgentRunner, RunnerSettings
-from .bodies import EventBody, TooLarge, json_answer, pass_by, plain_answer, read_body, version_of
+from .bodies import (
+    EventBody,
+    TooLarge,
+    frame,
+    json_answer,
+    pass_by,
+    plain_answer,
+    read_body,
+    stream_headers,
+    version_of,
+)
 from .conversations import CONTEXT_KEY, Conversations, spec_fields
-from .dialects import Operation
+from .dialects import V03, Operation
 from .failures import describe_failure as default_description
 from .inputs import DEFAULT_INPUT_MODES, JSON
 from .requests import Call, Refused, read_call, write_failure, write_success
@@ -48,6 +58,7 @@ CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 CLOSE_TIMEOUT_S = 5.0
 
 _TURN = ("prompt", "messages", "attachments")
+_STREAMED = frozenset({Operation.STREAM, Operation.RESUBSCRIBE})
 _PUSH = frozenset({Operation.PUSH_SET, Operation.PUSH_GET, Operation.PUSH_LIST, Operation.PUSH_DELETE})
 
 
@@ -372,11 +383,16 @@ class A2AApp:
         try:
             return self._carry_out(call, owner, len(body), start_response)
         except Refused as refused:
-            return json_answer(start_response, write_failure(refused.about(call.dialect, call.request_id)))
+            failure = write_failure(refused.about(call.dialect, call.request_id))
         except Exception:
             log.exception("A2A %s: our own fault", call.operation.value)
             fault = Refused(INTERNAL_ERROR, "The agent failed to answer.").about(call.dialect, call.request_id)
-            return json_answer(start_response, write_failure(fault))
+            failure = write_failure(fault)
+        if call.dialect is V03 and call.operation in _STREAMED:
+            # Clients of 0.3 read the answer to these as a stream whatever it is, and would lose the error.
+            start_response("200 OK", stream_headers())
+            return [frame(failure)]
+        return json_answer(start_response, failure)
 
     def _carry_out(self, call: Call, owner: str, size: int, start_response: StartResponse) -> Iterable[bytes]:
         operation, params, dialect = call.operation, call.params, call.dialect
@@ -384,7 +400,7 @@ class A2AApp:
             raise Refused(PUSH_NOTIFICATION_NOT_SUPPORTED, "Push notifications are not supported.")
         if operation is Operation.EXTENDED_CARD:
             raise Refused(UNSUPPORTED_OPERATION, "There is no other card than the public one.")
-        if operation in (Operation.STREAM, Operation.RESUBSCRIBE) and not self._streaming:
+        if operation in _STREAMED and not self._streaming:
             raise Refused(UNSUPPORTED_OPERATION, "Streaming is not supported.")
         service = self._service()
         if operation is Operation.SEND:
@@ -401,12 +417,7 @@ class A2AApp:
             following = service.stream(params, owner, size)
         else:
             following = service.resubscribe(params, owner)
-        headers = [
-            ("Content-Type", "text/event-stream"),
-            ("Cache-Control", "no-cache, no-transform"),  # no-transform: compressing would hold pieces back
-            ("X-Accel-Buffering", "no"),
-        ]
-        start_response("200 OK", headers)
+        start_response("200 OK", stream_headers())
         return EventBody(call, following, self._heartbeat)
 
     def _service(self) -> AgentService:
