@@ -267,8 +267,8 @@ def test_a_session_that_is_over_is_opened_anew_once_for_all_threads_and_each_cal
 
         def late(request: Any, waiting: Any) -> Any:
             if request.message["method"] == "tools/call" and request.generation == 1:
+                server.channels[0].lose()  # all of them before any goes on
                 together.wait(10)
-                server.channels[0].lose()
             return exchange(request, waiting)
 
         server.channels[0].exchange = late  # type: ignore[method-assign]
