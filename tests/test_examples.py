@@ -17,6 +17,12 @@ from .processes import environment
 EXAMPLES = Path(__file__).parent.parent / "examples"
 # What it prints, besides. `account` is what the others share.
 SAYS = {
+    "a2a_agent": [
+        "Order desk: Knows the orders of a small shop.",
+        "Agent (completed): ",
+        "shipped",
+        "there is no order 18",
+    ],
     "background_run": ["started run_", "answer: ", "in_stock is 4", "the same answer: "],
     "many_runs": ['"hose"? -> ', '"rake"? -> ', '"shovel"? -> ', '"bucket"? -> ', "18.5"],
     "mcp_tools": [

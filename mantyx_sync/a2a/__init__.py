@@ -6,6 +6,8 @@
             reply = peer.send(input(reply.text), task_id=reply.task_id, context_id=reply.context_id)
         print(reply.text)
 
+    app = A2AApp(client, public_url="https://agents.example/hr", name="HR", description="…", system_prompt="…")
+
 1.0 and 0.3 over JSON-RPC; `HTTP+JSON` and gRPC are not spoken.
 """
 
@@ -46,6 +48,7 @@ from .replies import A2AReply
 from .stream import A2AStream
 
 if TYPE_CHECKING:
+    from .current import CurrentTask, current_task
     from .wsgi import A2AApp
 
 __all__ = [
@@ -69,6 +72,7 @@ __all__ = [
     "Artifact",
     "ArtifactUpdate",
     "Cancellation",
+    "CurrentTask",
     "DataPart",
     "Event",
     "FilePart",
@@ -79,6 +83,7 @@ __all__ = [
     "TaskStatus",
     "TextPart",
     "UnknownPart",
+    "current_task",
 ]
 
 
@@ -88,4 +93,8 @@ def __getattr__(name: str) -> Any:
         from .wsgi import A2AApp
 
         return A2AApp
+    if name in ("CurrentTask", "current_task"):
+        from . import current
+
+        return getattr(current, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
