@@ -194,7 +194,6 @@ def test_a_failed_opening_fails_all_who_wait_each_with_an_error_of_its_own_and_t
         errors = in_threads(4, lambda index: client.open())
         assert [type(error) for error in errors] == [McpConnectionError] * 4
         assert len({id(error) for error in errors}) == 4
-        assert server.channels[0].is_closed
         del server.on["server/discover"]
         assert client.open().name == "fake"
         assert len(server.channels) >= 2
@@ -213,7 +212,7 @@ def test_a_short_time_limit_does_not_end_a_slow_start_that_others_wait_for() -> 
     with server.client() as client:
         with pytest.raises(MantyxTimeoutError, match="over while it was being opened"):
             client.call_tool("add", timeout=0.05)
-        assert entered.is_set()
+        assert entered.wait(10)
         release.set()
         assert client.call_tool("add").text == "add ran"
     assert server.methods().count("server/discover") == 1
