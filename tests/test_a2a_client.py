@@ -31,9 +31,11 @@ from mantyx_sync.a2a import (
     Message,
     StatusUpdate,
     Task,
+    TaskStatus,
     TextPart,
 )
 from mantyx_sync.a2a import stream as stream_module
+from mantyx_sync.a2a.questions import Questions, is_same_question
 from mantyx_sync.a2a.stream import poll_delay
 from mantyx_sync.a2a.waiting import Patience
 from mantyx_sync.errors import MantyxConfigError, MantyxNetworkError, MantyxTimeoutError
@@ -477,9 +479,9 @@ def test_streaming_can_be_declined() -> None:
         assert agent.asked == ["SendMessage"]
 
 
-@pytest.mark.parametrize("code", [-32601, -32004])
-def test_an_agent_that_does_not_stream_after_all_is_asked_plainly(code: int) -> None:
-    methods = {"SendStreamingMessage": always(Fail(code)), "SendMessage": always({"task": DONE})}
+@pytest.mark.parametrize("answer", [Fail(-32601), Fail(-32004), Events([Fail(-32601)])])
+def test_an_agent_that_does_not_stream_after_all_is_asked_plainly(answer: Any) -> None:
+    methods = {"SendStreamingMessage": always(answer), "SendMessage": always({"task": DONE})}
     with Agent(methods, streaming=True) as agent, A2AClient(agent.url) as client:
         for _ in range(2):
             assert client.send("hi").text == "done"
@@ -491,6 +493,20 @@ def test_an_agent_that_does_not_stream_after_all_is_asked_plainly(code: int) -> 
 def test_an_agent_that_streams_although_its_card_says_no_is_understood() -> None:
     with Agent({"SendMessage": always(Events(STREAM))}) as agent:
         assert ask(agent).text == "Hello"
+
+
+def test_an_error_on_a_stream_that_may_come_from_the_work_is_not_asked_again() -> None:
+    methods = {"SendStreamingMessage": always(Events([Fail(-32004)])), "SendMessage": always({"task": DONE})}
+    with Agent(methods, streaming=True) as agent:
+        with pytest.raises(A2ARequestError, match="UNSUPPORTED_OPERATION"):
+            ask(agent)
+        assert agent.asked == ["SendStreamingMessage"]
+
+
+def test_an_error_in_mid_stream_is_raised() -> None:
+    methods = {"SendStreamingMessage": always(Events([{"task": WORKING}, Fail(-32603, "fell over")]))}
+    with Agent(methods, streaming=True) as agent, pytest.raises(A2ARequestError, match="fell over"):
+        ask(agent)
 
 
 @pytest.mark.parametrize(
@@ -764,15 +780,36 @@ def test_a_question_that_stays_is_believed_in_the_end(monkeypatch: pytest.Monkey
         assert client.send("that one", task_id="t-1").needs_input
 
 
-def test_questions_without_an_id_are_told_apart_by_their_time() -> None:
-    def asking(at: str) -> Any:
-        return task_v1("INPUT_REQUIRED", status={"state": "TASK_STATE_INPUT_REQUIRED", "timestamp": at})
+SAID = Message("q-1", "agent", (TextPart("Which one?"),))
+ANEW = Message("q-2", "agent", (TextPart("And when?"),))
 
-    methods = {"SendMessage": in_turn({"task": asking("1")}, {"task": asking("1")}), "GetTask": always(asking("2"))}
-    with Agent(methods) as agent, A2AClient(agent.url) as client:
-        client.send("book a flight")
-        assert client.send("that one", task_id="t-1").needs_input
-        assert agent.asked[-1] == "GetTask"
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        (TaskStatus("input-required", SAID, "1"), TaskStatus("input-required", SAID, "1"), True),
+        (TaskStatus("input-required", SAID, "1"), TaskStatus("input-required", SAID, "2"), True),
+        (TaskStatus("input-required", SAID), TaskStatus("input-required", ANEW), False),
+        (TaskStatus("input-required", SAID, "1"), TaskStatus("input-required", None, "1"), True),
+        (TaskStatus("input-required", SAID), TaskStatus("input-required"), True),
+        (TaskStatus("input-required", None, "1"), TaskStatus("input-required", None, "1"), True),
+        (TaskStatus("input-required", None, "1"), TaskStatus("input-required", None, "2"), False),
+        (TaskStatus("input-required"), TaskStatus("input-required"), False),
+        (TaskStatus("input-required", None, "1"), TaskStatus("input-required", SAID, "1"), False),
+        (TaskStatus("input-required", SAID, "1"), TaskStatus("auth-required", SAID, "1"), False),
+    ],
+)
+def test_a_question_is_told_from_the_one_before(old: TaskStatus, new: TaskStatus, same: bool) -> None:
+    assert is_same_question(old, new) is same
+
+
+def test_what_agents_asked_is_not_kept_without_bounds() -> None:
+    questions = Questions(max_tasks=2)
+    for name in "abc":
+        questions.note(Task(name, status=TaskStatus("input-required", SAID)))
+    assert [questions.of(name) is not None for name in "abc"] == [False, True, True]
+    questions.note(Task("c", status=TaskStatus("completed")))
+    assert questions.of("c") is None
 
 
 # ------------------------------------------------------------------------------------------- errors
@@ -927,6 +964,13 @@ def test_a_task_can_be_asked_for_and_cancelled() -> None:
         assert [call["params"] for call in agent.calls] == [{"id": "t-1", "historyLength": 0}, {"id": "t-1"}]
 
 
+def test_no_more_of_the_history_is_returned_than_was_asked_for() -> None:
+    history = [message_v1(str(n)) for n in range(3)]
+    with Agent({"GetTask": always(task_v1("WORKING", history=history))}) as agent, A2AClient(agent.url) as client:
+        for length, texts in ((0, []), (2, ["1", "2"]), (5, ["0", "1", "2"]), (None, ["0", "1", "2"])):
+            assert [item.text for item in client.get_task("t-1", history_length=length).history] == texts
+
+
 @pytest.mark.parametrize(
     ("code", "reason"), [(-32001, "TASK_NOT_FOUND"), (-32002, "TASK_NOT_CANCELABLE"), (-32004, "UNSUPPORTED_OPERATION")]
 )
@@ -967,9 +1011,9 @@ def test_a_task_is_followed_again_while_it_runs() -> None:
         assert agent.headers_of("SubscribeToTask")["Last-Event-ID"] == "3"
 
 
-@pytest.mark.parametrize("code", [-32004, -32601])
-def test_a_task_that_is_over_is_asked_for(code: int) -> None:
-    with Agent({"SubscribeToTask": always(Fail(code)), "GetTask": always(DONE)}, streaming=True) as agent:
+@pytest.mark.parametrize("answer", [Fail(-32004), Fail(-32601), Fail(-32602), Events([Fail(-32004)])])
+def test_a_task_that_is_over_is_asked_for(answer: Any) -> None:
+    with Agent({"SubscribeToTask": always(answer), "GetTask": always(DONE)}, streaming=True) as agent:
         assert resubscribed(agent) == ["completed"]
 
 
@@ -1068,7 +1112,7 @@ def test_a_key_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent({"SendMessage": always(Raw(500, b"oops")), "GetTask": always(WORKING)})
     client = A2AClient(agent.url + "/?token=" + key, headers={"Authorization": f"Bearer {key}"})
     with agent, client:
-        seen = [repr(client), repr(client._headers), repr(client._transports)]
+        seen = [repr(client), repr(client._access)]
         with pytest.raises(A2AError) as caught:
             client.send("say " + key)
         error: Any = caught.value

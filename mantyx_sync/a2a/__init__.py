@@ -48,7 +48,7 @@ from .replies import A2AReply
 from .stream import A2AStream
 
 if TYPE_CHECKING:
-    from .current import CurrentTask, current_task
+    from .current import CurrentTask, ask_caller, current_task
     from .wsgi import A2AApp
 
 __all__ = [
@@ -83,6 +83,7 @@ __all__ = [
     "TaskStatus",
     "TextPart",
     "UnknownPart",
+    "ask_caller",
     "current_task",
 ]
 
@@ -93,7 +94,7 @@ def __getattr__(name: str) -> Any:
         from .wsgi import A2AApp
 
         return A2AApp
-    if name in ("CurrentTask", "current_task"):
+    if name in ("CurrentTask", "ask_caller", "current_task"):
         from . import current
 
         return getattr(current, name)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import platform
 import threading
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple
 
-from .._version import __version__
-from ..api_errors import api_error
 from ..checks import callbacks, integer, json_copy, kind_of, refusal, seconds, shown, whole_number
-from ..errors import MantyxConfigError, cut
-from ..transport.http import HttpTransport
+from ..errors import MantyxConfigError
 from ..transport.retry import RetryPolicy
-from ..transport.url import BaseURL
-from .addresses import Guard, Origin, guard_for, origin_of, shown_url
-from .card import AgentCard, Endpoint
+from .access import Access
+from .addresses import origin_of, shown_url
+from .card import AgentCard
 from .connection import Connection
 from .dialects import Operation
 from .discovery import fetch_card
@@ -35,7 +31,8 @@ from .given import (
 from .objects import Event, Message, SendConfiguration, SendParams, Task
 from .reading import WrongObject, read_event, read_task
 from .replies import A2AReply
-from .stream import A2AStream, Questions
+from .questions import Questions
+from .stream import A2AStream
 from .waiting import Patience
 
 if TYPE_CHECKING:
@@ -107,27 +104,30 @@ class A2AClient:
         if streaming != "auto" and streaming is not False:
             raise refusal("streaming", shown(streaming), 'be "auto" or False')
         self.timeout = checked_timeout(timeout, "timeout")
-        self._connect_timeout = seconds(connect_timeout, "connect_timeout")
-        self._idle_timeout = seconds(stream_idle_timeout, "stream_idle_timeout")
         self._may_stream = streaming == "auto"
-        self._is_trusting = bool(trust_other_origin)
         self._modes = texts(accepted_output_modes, "accepted_output_modes")
-        self._extensions = texts(extensions, "extensions")
-        for extension in self._extensions:
+        wanted = texts(extensions, "extensions")
+        for extension in wanted:
             header_text(extension, "extensions")
-        self._max_bytes = whole_number(max_message_bytes, "max_message_bytes", 1024)
-        self._retry = RetryPolicy(integer(max_retries, "max_retries", 0, 100))
-        self._headers = headers
-        self._auth = auth
-        self._session = session
+        self._access = Access(
+            headers=headers,
+            auth=auth,
+            session=session,
+            is_trusting=bool(trust_other_origin),
+            extensions=wanted,
+            connect_timeout=seconds(connect_timeout, "connect_timeout"),
+            idle_timeout=seconds(stream_idle_timeout, "stream_idle_timeout"),
+            max_message_bytes=whole_number(max_message_bytes, "max_message_bytes", 1024),
+            retry=RetryPolicy(integer(max_retries, "max_retries", 0, 100)),
+        )
         self._questions = Questions()
-        self._transports: Dict[Tuple[Origin, bool], HttpTransport] = {}
         self._known: Tuple[AgentCard, Connection] | None = None
         self._given: AgentCard | None = None
         if card is not None:
             self._given = _read_card(card, self._url)
             self._given.endpoint()  # refuses a card that cannot be used
-        self._transport(origin_of(self._url or self._endpoint_of_given()), True)  # refuses a session that is none
+        home = self._url if self._given is None or self._url is not None else self._given.endpoint().url
+        self._access.transport(origin_of(home or ""))  # refuses a session that is none
 
     def __repr__(self) -> str:
         where = shown_url(self._url) if self._url else f"card={self._given.name if self._given else ''!r}"
@@ -143,8 +143,7 @@ class A2AClient:
 
     def close(self) -> None:
         """Close idle connections. Later calls open new ones; streams that are being read go on."""
-        for transport in list(self._transports.values()):
-            transport.close()
+        self._access.close()
 
     # ------------------------------------------------------------------------------------------- the card
 
@@ -310,7 +309,10 @@ class A2AClient:
         params: Dict[str, Any] = {"id": identifier(task_id, "task_id")}
         if history_length is not None:
             params["historyLength"] = whole_number(history_length, "history_length", 0)
-        return self._ask_for_task(Operation.GET, params, timeout)
+        task = self._ask_for_task(Operation.GET, params, timeout)
+        if history_length is not None and len(task.history) > history_length:  # agents of 0.3 take 0 for all
+            task = replace(task, history=task.history[len(task.history) - history_length :])
+        return task
 
     def cancel_task(
         self, task_id: str, *, metadata: Mapping[str, Any] | None = None, timeout: float | None = None
@@ -385,79 +387,13 @@ class A2AClient:
         else:
             assert self._url is not None
             card = fetch_card(
-                self._transport(origin_of(self._url), True),
+                self._access.transport(origin_of(self._url)),
                 self._url,
                 patience.at_most(CARD_TIMEOUT_S),
-                connect_timeout=self._connect_timeout,
-                retry=self._retry,
+                connect_timeout=self._access.connect_timeout,
+                retry=self._access.retry,
             )
-        return card, self._connection(card)
-
-    def _connection(self, card: AgentCard) -> Connection:
-        endpoint = card.endpoint()
-        origin = origin_of(endpoint.url)
-        is_ours = self._is_trusting or card.url is None or origin == origin_of(card.url)
-        guard: Guard | None = None
-        if card.url is not None and not self._is_trusting:
-            guard = guard_for(card.url, endpoint.url)
-            _check_address(card, endpoint, guard)
-        return Connection(
-            self._transport(origin, is_ours),
-            endpoint,
-            label=f"A2A agent {cut(card.name, 60)!r} ({origin.site})",
-            guard=guard,
-            headers={"A2A-Extensions": ", ".join(self._extensions)} if self._extensions else None,
-            is_without_credentials=not is_ours and bool(self._headers or self._auth is not None),
-            connect_timeout=self._connect_timeout,
-            idle_timeout=self._idle_timeout,
-            max_message_bytes=self._max_bytes,
-            retry=self._retry,
-        )
-
-    def _transport(self, origin: Origin, is_ours: bool) -> HttpTransport:
-        """Return the way to an origin: with the caller's credentials if it is `is_ours`, otherwise without."""
-        transport = self._transports.get((origin, is_ours))
-        if transport is None:
-            agent = f"mantyx-sync/{__version__} Python/{platform.python_version()}"
-            transport = HttpTransport(
-                BaseURL(origin.site, field="url"),
-                auth=self._auth if is_ours else None,
-                make_error=api_error,
-                timeout=(self._connect_timeout, CARD_TIMEOUT_S),
-                retry=self._retry,
-                headers={"User-Agent": agent, **(self._headers if is_ours else {})},
-                session=self._session if is_ours else _without_credentials(self._session),
-            )
-            transport = self._transports.setdefault((origin, is_ours), transport)
-        return transport
-
-    def _endpoint_of_given(self) -> str:
-        assert self._given is not None
-        return self._given.endpoint().url
-
-
-def _check_address(card: AgentCard, endpoint: Endpoint, guard: Guard | None) -> None:
-    origin = origin_of(endpoint.url)
-    zone = guard.refused_zone(origin.host) if guard is not None else None
-    if zone is not None:
-        what = {"loopback": "this machine", "private": "the private network"}.get(zone, "the local link")
-        raise A2ACardError(
-            f"the agent card at {shown_url(card.url or '')} names the endpoint {origin.site}, an address of {what}, "
-            "which a card from there must not name; nothing was sent. If that is right, pass trust_other_origin=True",
-            code="address_refused",
-        )
-
-
-def _without_credentials(session: requests.Session | None) -> requests.Session | None:
-    """Return a session with the way out of another one (adapters, proxies, CA), but with nothing secret."""
-    if session is None:
-        return None
-    clone: Any = object.__new__(type(session))
-    clone.__dict__.update(session.__dict__)
-    clone.headers = {}
-    clone.auth = clone.cert = None
-    clone.params = {}
-    return clone  # type: ignore[no-any-return]
+        return card, self._access.connect(card)
 
 
 def _read_card(card: object, url: str | None) -> AgentCard:

@@ -7,16 +7,14 @@ import logging
 import random
 import time
 import uuid
-from typing import Any, Dict, List, Mapping, Union
+from typing import Any, Dict, Mapping, Union
 
 from ..api_errors import api_error
 from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError, cut
 from ..transport.answers import Opened
-from ..transport.body import BodyBroken, BodyIdle, Release
 from ..transport.http import HttpTransport, encode_json
 from ..transport.retry import Failure, Repeat, RetryPolicy, parse_retry_after
-from ..transport.sse import FrameDecoder, FrameTooLarge, parse_frame
-from .addresses import Guard, GuardedRelease, absolute, origin_of, shown_url
+from .addresses import Guard, GuardedRelease
 from .card import Endpoint
 from .dialects import V1, Operation
 from .errors import (
@@ -26,83 +24,20 @@ from .errors import (
     A2AConnectionError,
     A2AError,
     A2AProtocolError,
-    A2ARequestError,
     A2AStatusError,
     A2ATimeoutError,
 )
-from .rpc import read_error
+from .event_reader import EventReader, StreamBroken
+from .exchange import follow, redirect_words, start_of
+from .responses import ALMOST_OVER_S, given_up, request_error, result_of
 from .waiting import Patience, Watch
 
-__all__ = ["Connection", "EventReader", "StreamBroken", "follow"]
+__all__ = ["Connection"]
 
 log = logging.getLogger(__name__)
 
-MAX_REDIRECTS = 3
-MAX_ERROR_BODY_BYTES = 64 * 1024
-
 SAFE = frozenset({Operation.GET, Operation.CANCEL, Operation.EXTENDED_CARD})
 """What may arrive twice without harm."""
-
-
-class StreamBroken(Exception):
-    """The stream ended, or fell silent, before it said that it was over."""
-
-
-def is_followed(opened: Opened, url: str) -> str | None:
-    """Return where to send the request instead; `None` if the answer is no redirect that may be followed.
-
-    Only redirects that keep method and body, and stay at the origin, are: nothing secret leaves it.
-    """
-    if opened.status not in (307, 308):
-        return None
-    try:
-        target = absolute(str(opened.headers.get("Location") or ""), url)
-    except ValueError:
-        return None
-    return target if origin_of(target) == origin_of(url) else None
-
-
-def follow(
-    transport: HttpTransport,
-    method: str,
-    url: str,
-    *,
-    headers: Mapping[str, str],
-    data: bytes | None,
-    connect_timeout: float,
-    read_timeout: float,
-    release: Release,
-) -> Opened:
-    """Send a request and follow redirects within the origin; return the answer, whatever its status. Blocks.
-
-    Raises:
-        MantyxNetworkError, MantyxTimeoutError: As `HttpTransport.open`.
-    """
-    for _ in range(MAX_REDIRECTS + 1):
-        opened = transport.open(
-            method,
-            url,
-            headers=headers,
-            data=data,
-            connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-            release=release,
-        )
-        target = is_followed(opened, url)
-        if target is None:
-            return opened
-        opened.close()
-        url = target
-    raise MantyxProtocolError(f"{method} {shown_url(url)}: more than {MAX_REDIRECTS} redirects")
-
-
-def redirect_words(opened: Opened, url: str) -> str:
-    """Say of a redirect that is not followed where it leads."""
-    try:
-        site = origin_of(absolute(str(opened.headers.get("Location") or ""), url)).site
-    except ValueError:
-        site = "nowhere"
-    return f"redirects ({opened.status}) to {site}, which is not followed"
 
 
 class Connection:
@@ -235,10 +170,10 @@ class Connection:
                     raise self._refused(opened, method)
                 if opened.media_type == "text/event-stream":
                     is_handed_on = True
-                    return EventReader(self, opened, release, method, self._max_bytes)
+                    return EventReader(opened, release, self.label, method, self._max_bytes)
                 data = opened.read_all(self._max_bytes)
             if release.called and "Content-Length" not in opened.headers and "Transfer-Encoding" not in opened.headers:
-                raise self.given_up(patience)  # what looks like its end is where it was cut
+                raise given_up(self.label, patience)  # what looks like its end is where it was cut
             return self._result(data, opened, method)
         except A2AError:
             raise
@@ -248,20 +183,14 @@ class Connection:
             if opened is not None and not is_handed_on:
                 opened.close()
 
-    def given_up(self, patience: Patience) -> A2AError:
-        """Return the error for an exchange that was cut off."""
-        if not patience.is_cancelled and patience.left <= 0.05:
-            return A2ATimeoutError(f"{self.label}: no answer in the time allowed")
-        return A2ACancelled(f"{self.label}: the call was cancelled")
-
     def _translated(self, error: MantyxError, release: GuardedRelease, patience: Patience) -> A2AError:
         if release.has_refused:
             return A2ACardError(
                 f"{self.label}: its name has come to lead to an address that its card must not name; nothing was sent",
                 code="address_refused",
             )
-        if release.called or (isinstance(error, MantyxTimeoutError) and patience.left <= 0.05):
-            return self.given_up(patience)
+        if release.called or (isinstance(error, MantyxTimeoutError) and patience.left <= ALMOST_OVER_S):
+            return given_up(self.label, patience)
         text = f"{self.label}: {error.message}"
         if isinstance(error, MantyxProtocolError):
             return A2AProtocolError(text, status=error.status, cause=error.__cause__)
@@ -284,7 +213,7 @@ class Connection:
             decoded = None
         # JSON-RPC errors belong into a 200, but many servers send them with a status of their own.
         if status not in (401, 403) and isinstance(decoded, dict) and "error" in decoded and "jsonrpc" in decoded:
-            return self._rpc_error(decoded["error"], method, status)
+            return request_error(decoded["error"], self.label, method, status)
         retry_after = parse_retry_after(headers.get("Retry-After"), time.time())
         reason = api_error(status, headers, body, method="POST", path=method, retry_after=retry_after)
         text = f"{self.label}: {reason.message}"
@@ -306,134 +235,9 @@ class Connection:
                 f"{self.label}: {method}: it answered {opened.status} with a body that is not JSON ({cut(kind, 80)})",
                 status=opened.status,
             ) from None
-        return self.result_of(response, method)
-
-    def result_of(self, response: object, method: str) -> Any:
-        """Return the result in a JSON-RPC response.
-
-        Raises:
-            A2ARequestError: It holds an error.
-            A2AProtocolError: It is none.
-        """
-        if isinstance(response, dict):
-            if response.get("error") is not None:
-                raise self._rpc_error(response["error"], method)
-            if response.get("result") is not None:
-                return response["result"]
-        raise A2AProtocolError(f"{self.label}: {method}: the answer is not a JSON-RPC response")
-
-    def _rpc_error(self, value: object, method: str, status: int | None = None) -> A2ARequestError:
-        error = read_error(value)
-        word = f" {error.reason}" if error.reason else ""
-        fields = "; ".join(f"{name}: {text}" if name else text for name, text in error.violations[:5])
-        text = f"{self.label}: {method}: error {error.code}{word}: {cut(error.message)}"
-        return A2ARequestError(
-            text + (f" ({cut(fields)})" if fields else ""),
-            method=method,
-            rpc_code=error.code,
-            reason=error.reason,
-            agent_message=error.message,
-            violations=error.violations,
-            data=error.data,
-            status=status,
-        )
+        return result_of(response, self.label, method)
 
     def tenanted(self, params: Dict[str, Any]) -> Dict[str, Any]:
         """Return parameters with the tenant that the card asks each request to carry."""
         tenant = self.endpoint.tenant
         return {"tenant": tenant, **params} if tenant and self.endpoint.dialect is V1 else params
-
-
-class EventReader:
-    """The results of one streamed answer. One thread reads; close it when done. `release` ends a read from any."""
-
-    def __init__(
-        self, connection: Connection, opened: Opened, release: GuardedRelease, method: str, max_bytes: int
-    ) -> None:
-        self.release = release
-        self.last_id: str | None = None
-        """The id of the last event that carried one."""
-        self._connection = connection
-        self._opened = opened
-        self._method = method
-        self._decoder = FrameDecoder(max_bytes)
-        self._frames: List[str] = []
-
-    def next(self, patience: Patience) -> Any:
-        """Return the next result; `None` at the end of the body. Blocks.
-
-        Raises:
-            StreamBroken: The connection broke, fell silent, or sent what is no event stream.
-            A2ARequestError: The agent reports an error.
-            A2ATimeoutError, A2ACancelled: The patience is over.
-        """
-        while True:
-            while self._frames:
-                result = self._read(self._frames.pop(0))
-                if result is not None:
-                    return result
-            try:
-                with Watch(patience, self.release):
-                    data = self._opened.read()
-            except BodyIdle as idle:
-                if patience.is_over:
-                    raise self._connection.given_up(patience) from None
-                raise StreamBroken(f"the stream fell silent: {idle}") from None
-            except BodyBroken as broken:
-                if self.release.called:
-                    raise self._connection.given_up(patience) from None
-                raise StreamBroken(f"the stream broke: {broken}") from None
-            if not data:
-                if self.release.called:
-                    raise self._connection.given_up(patience)
-                if self._decoder.eof():
-                    raise StreamBroken("the stream ended in the middle of an event")
-                return None
-            try:
-                self._frames = self._decoder.feed(data)
-            except FrameTooLarge as error:
-                raise A2AProtocolError(f"{self._connection.label}: {error}") from None
-
-    def _read(self, text: str) -> Any:
-        frame = parse_frame(text)
-        if frame.id is not None:
-            self.last_id = frame.id or None
-        if not frame.data:
-            return None
-        try:
-            response = json.loads(frame.data)
-        except (ValueError, RecursionError):
-            if frame.event == "error":
-                raise A2AProtocolError(f"{self._connection.label}: {self._method}: {cut(frame.data)}") from None
-            response = None
-        if not isinstance(response, dict) or not ("result" in response or "error" in response):
-            if frame.event == "error":
-                return self._connection.result_of({"error": response}, self._method)
-            size, name = len(frame.data), (frame.event or "")[:40]
-            log.warning("an event of an A2A stream was skipped: %d characters, event %r: no response", size, name)
-            return None
-        return self._connection.result_of(response, self._method)
-
-    def be_idle_at_most(self, seconds: float) -> None:
-        """From now on, take silence of that long for a broken connection."""
-        self.release.set_idle_timeout(seconds)
-
-    def close(self) -> None:
-        """Close the connection, from the thread that reads."""
-        self._opened.close()
-
-
-def start_of(opened: Opened) -> bytes:
-    """Return the start of an error's body, whose end frees the connection; what is wrong with it adds nothing."""
-    pieces: List[bytes] = []
-    size = 0
-    try:
-        while size < MAX_ERROR_BODY_BYTES:
-            piece = opened.read()
-            if not piece:
-                break
-            pieces.append(piece)
-            size += len(piece)
-    except (BodyBroken, BodyIdle):
-        pass
-    return b"".join(pieces)[:MAX_ERROR_BODY_BYTES]

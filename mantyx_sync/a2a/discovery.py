@@ -13,8 +13,9 @@ from ..transport.http import HttpTransport
 from ..transport.retry import Failure, Repeat, RetryPolicy
 from .addresses import GuardedRelease, shown_url
 from .card import AgentCard, card_addresses
-from .connection import follow, redirect_words, start_of
 from .errors import A2AAuthError, A2ACancelled, A2ACardError, A2AConnectionError, A2AError, A2ATimeoutError
+from .exchange import follow, redirect_words, start_of
+from .responses import ALMOST_OVER_S
 from .waiting import Patience, Watch
 
 __all__ = ["fetch_card"]
@@ -110,7 +111,7 @@ def _get(
             body = opened.read_all(MAX_CARD_BYTES) if opened.status == 200 else start_of(opened)
         return opened.status, opened.headers, body, words
     except MantyxError as error:
-        if release.called or (isinstance(error, MantyxTimeoutError) and patience.left <= 0.05):
+        if release.called or (isinstance(error, MantyxTimeoutError) and patience.left <= ALMOST_OVER_S):
             _check(address, patience)
             raise A2ATimeoutError(f"the agent card at {shown_url(address)} did not come in time") from None
         if isinstance(error, MantyxProtocolError):

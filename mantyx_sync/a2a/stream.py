@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from types import TracebackType
 from typing import Any, Callable, Deque, Dict, Tuple
 
 from ..errors import cut
 from ..tools.cancellation import Cancellation
-from .connection import Connection, EventReader, StreamBroken
+from .connection import Connection
 from .dialects import Operation
 from .errors import (
     A2ACancelled,
@@ -24,14 +23,16 @@ from .errors import (
     A2ATaskError,
     A2ATimeoutError,
 )
+from .event_reader import EventReader, StreamBroken
 from .folding import Fold
-from .objects import Event, Message, StatusUpdate, Task, TaskStatus, is_settled
+from .objects import Event, Message, StatusUpdate, Task
+from .questions import Questions, is_same_question
 from .reading import WrongObject, read_event, read_task
 from .replies import A2AReply, reply_to
-from .rpc import METHOD_NOT_FOUND, UNSUPPORTED_OPERATION
+from .rpc import METHOD_NOT_FOUND, TASK_NOT_FOUND, UNSUPPORTED_OPERATION
 from .waiting import Patience
 
-__all__ = ["A2AStream", "Questions", "poll_delay"]
+__all__ = ["A2AStream", "poll_delay"]
 
 log = logging.getLogger(__name__)
 
@@ -44,48 +45,10 @@ STALE_PATIENCE_S = 30.0
 CANCEL_TIMEOUT_S = 2.0
 INTERRUPT_CANCEL_TIMEOUT_S = 0.5
 
-_NOT_HERE = (METHOD_NOT_FOUND, UNSUPPORTED_OPERATION)
-
 
 def poll_delay(attempt: int) -> float:
     """Return the seconds to wait before asking for a task, `attempt` 0 being the first time (a2a §4.3)."""
     return min(LAST_POLL_S, FIRST_POLL_S * 1.5 ** min(attempt, 16))
-
-
-class Questions:
-    """What agents asked last, by task: a task that is told the answer may show the old question once more.
-
-    Bounded; thread-safe.
-    """
-
-    def __init__(self, max_tasks: int = 1000) -> None:
-        self._asked: OrderedDict[str, Tuple[str, str]] = OrderedDict()
-        self._max_tasks = max_tasks
-        self._lock = threading.Lock()
-
-    def note(self, task: Task) -> None:
-        """Remember what a task waits for; forget it once the task is over."""
-        key = _question(task.status)
-        with self._lock:
-            self._asked.pop(task.id, None)
-            if key is not None and not task.is_terminal:
-                self._asked[task.id] = key
-                while len(self._asked) > self._max_tasks:
-                    self._asked.popitem(last=False)
-
-    def of(self, task_id: str | None) -> Tuple[str, str] | None:
-        """Return what a task asked, in a form to compare."""
-        with self._lock:
-            return None if task_id is None else self._asked.get(task_id)
-
-
-def _question(status: TaskStatus) -> Tuple[str, str] | None:
-    """Return what tells one question from the next: the message's id, or without one the time."""
-    if not is_settled(status.state):
-        return None
-    message_id = status.message.message_id if status.message is not None else ""
-    mark = message_id or (status.timestamp or "")
-    return (status.state, mark) if mark else None
 
 
 class A2AStream:
@@ -224,10 +187,9 @@ class A2AStream:
         reply = reply_to(self.task, self.message)
         if reply.state not in ("failed", "rejected", "canceled", "auth-required"):
             return reply
-        label = self._connection.label if self._connection is not None else "the A2A agent"
         what = "waits for credentials" if reply.state == "auth-required" else f"ended as {reply.state}"
         said = f": {cut(reply.text)}" if reply.text.strip() else ""
-        raise A2ATaskError(f"{label}: task {reply.task_id} {what}{said}", state=reply.state, reply=reply)
+        raise A2ATaskError(f"{self._label}: task {reply.task_id} {what}{said}", state=reply.state, reply=reply)
 
     def close(self) -> None:
         """Stop reading. The agent goes on with the task. Does not block; any thread may call it."""
@@ -239,6 +201,10 @@ class A2AStream:
             self._leave_reader()
 
     @property
+    def _label(self) -> str:
+        return self._connection.label if self._connection is not None else "the A2A agent"
+
+    @property
     def _is_closed(self) -> bool:
         return self._hangup.is_set()
 
@@ -246,26 +212,39 @@ class A2AStream:
 
     def _begin(self) -> None:
         connection = self._connection = self._connect(self._patience)
-        is_send = self._operation is Operation.SEND
-        operation = self._operation
-        if is_send and self._may_stream():
-            operation = Operation.STREAM
-        elif not is_send and not self._may_stream():
-            self._step = A2AStream._poll_at_once
+        if not self._may_stream():
+            self._step = A2AStream._ask_plainly if self._operation is Operation.SEND else A2AStream._poll_at_once
             return
+        operation = Operation.STREAM if self._operation is Operation.SEND else Operation.RESUBSCRIBE
         try:
             headers = {"Last-Event-ID": self.last_event_id} if self.last_event_id else None
             answer = connection.ask(operation, self._params(connection), self._patience, headers)
         except A2ARequestError as error:
-            if operation is Operation.SEND or error.rpc_code not in _NOT_HERE:
-                raise
-            if operation is Operation.RESUBSCRIBE:  # the task is over, or the card promised too much
-                self._step = A2AStream._poll_at_once
-                return
-            # Neither code comes from an agent that has begun to work.
-            log.info("%s: it does not stream after all (%d); asked for one answer", connection.label, error.rpc_code)
-            answer = connection.ask(Operation.SEND, self._params(connection), self._patience)
-            self._no_streaming()
+            self._do_without(error, (METHOD_NOT_FOUND, UNSUPPORTED_OPERATION))
+        else:
+            self._take_answer(answer)
+
+    def _do_without(self, error: A2ARequestError, codes: Tuple[int, ...]) -> None:
+        """Go on without a stream that was refused, if that can be: `codes` say that nothing has been done yet."""
+        if self._operation is Operation.SEND:
+            if error.rpc_code not in codes:
+                raise error
+            self._step = A2AStream._ask_plainly
+        elif error.rpc_code == TASK_NOT_FOUND:
+            raise error
+        else:  # it is over, which agents say with various codes; or the card promised too much
+            self._step = A2AStream._poll_at_once
+        log.info("%s: it does not stream this (%d); asking without", self._label, error.rpc_code)
+
+    def _ask_plainly(self) -> None:
+        connection = self._connection
+        assert connection is not None
+        answer = connection.ask(Operation.SEND, self._params(connection), self._patience)
+        if self._may_stream():
+            self._no_streaming()  # this was the second try, and it is understood
+        self._take_answer(answer)
+
+    def _take_answer(self, answer: object) -> None:
         if isinstance(answer, EventReader):
             self._reader = answer
             # Woken by the collector only, when nobody reads any more: it shuts the connection and takes no lock.
@@ -275,7 +254,7 @@ class A2AStream:
             return
         event = self._event(answer)
         if event is None:
-            raise A2AProtocolError(f"{connection.label}: the answer is neither a task nor a message")
+            raise A2AProtocolError(f"{self._label}: the answer is neither a task nor a message")
         self._take(event)
 
     def _read(self) -> None:
@@ -291,6 +270,13 @@ class A2AStream:
                 raise A2AConnectionError(text, cause=broken) from None
             log.info("%s: %s; asking for the task instead", connection.label, broken)
             self._step = A2AStream._poll_at_once
+            return
+        except A2ARequestError as error:
+            if self.task is not None:
+                raise
+            # Some agents begin the stream before they look whether they can give it.
+            self._leave_reader()
+            self._do_without(error, (METHOD_NOT_FOUND,))
             return
         self.last_event_id = reader.last_id or self.last_event_id
         if result is None:
@@ -367,8 +353,7 @@ class A2AStream:
             raise self._wrong(error) from None
 
     def _wrong(self, error: WrongObject) -> A2AProtocolError:
-        label = self._connection.label if self._connection is not None else "the A2A agent"
-        return A2AProtocolError(f"{label}: the answer does not follow the protocol: {error}")
+        return A2AProtocolError(f"{self._label}: the answer does not follow the protocol: {error}")
 
     def _take(self, event: Event) -> None:
         """Take an event of the answer itself, and decide how to go on."""
@@ -383,7 +368,7 @@ class A2AStream:
         task = self.task
         if task is None or not task.is_settled:
             return False
-        if task.is_terminal or self._old_question is None or _question(task.status) != self._old_question:
+        if self._old_question is None or not is_same_question(self._old_question, task.status):
             return True
         # The question that this message answers: not the agent's answer yet, unless it stays (a2a §4.4).
         now = time.monotonic()
