@@ -159,39 +159,42 @@ class Workspace:
             if spec.output_schema is not OMITTED:
                 raise MantyxConfigError("output_schema: given together with output_type, must be one of the two")
             spec = spec.with_output_schema(output.to_wire())
-        if registry is not None:
-            return self._create(spec, deadline, registry, None, wants_events, is_owned, output, path, purpose)
-        spec.validate(purpose)  # before servers are started for it
-        opened = self.open_tools(spec.tools, deadline)
+        opened: OpenedTools | None = None
+        if registry is None:
+            spec.validate(purpose)  # before servers are started for it
+            opened = self.open_tools(spec.tools, deadline)
+            spec, registry = with_tools(spec, opened), opened.registry()
         try:
-            spec = with_tools(spec, opened)
-            registry = opened.registry()
-            return self._create(spec, deadline, registry, opened, wants_events, is_owned, output, path, purpose)
+            run_id, stream_url, answer = self._post(path, spec.to_wire(purpose), deadline)
+            try:
+                return self.follow(
+                    run_id,
+                    stream_url,
+                    registry,
+                    deadline,
+                    wants_events=wants_events,
+                    is_owned=is_owned,
+                    output=output,
+                    answer=answer,
+                    opened=opened,
+                )
+            except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
+                self.give_up(run_id)
+                raise
         except BaseException:
-            opened.let_go()
+            if opened is not None:
+                opened.let_go()
             raise
 
     def open_tools(self, tools: Any, deadline: float | None = None) -> OpenedTools:
         """Resolve the tools of a spec that live elsewhere; see `opened_tools.open_tools`."""
         return open_tools(() if tools is OMITTED else tools, deadline, self.keepers)
 
-    def _create(
-        self,
-        spec: RunSpec,
-        deadline: float | None,
-        registry: Registry,
-        opened: OpenedTools | None,
-        wants_events: bool,
-        is_owned: bool,
-        output: OutputType | None,
-        path: str,
-        purpose: Purpose,
-    ) -> Run:
-        body = spec.to_wire(purpose)
+    def _post(self, path: str, body: dict[str, Any], deadline: float | None) -> tuple[str, str, Answer | None]:
+        """Create a run, once; return its id, where its stream is, and the answer unless that was lost."""
         tag = tag_run(body) if self.settings.recoverable_runs else None
-        answer: Answer | None = None
         try:
-            run_id, stream_url, answer = self.api.create_run(path, body, deadline)
+            return self.api.create_run(path, body, deadline)
         except MantyxError as error:
             if not may_exist(error):
                 raise
@@ -200,22 +203,7 @@ class Workspace:
                     raise
                 raise ambiguous(error, None) from error
             run_id = find_run(self.api, tag, error, deadline)
-            stream_url = self.api.stream_url(run_id)
-        try:
-            return self.follow(
-                run_id,
-                stream_url,
-                registry,
-                deadline,
-                wants_events=wants_events,
-                is_owned=is_owned,
-                output=output,
-                answer=answer,
-                opened=opened,
-            )
-        except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
-            self.give_up(run_id)
-            raise
+            return run_id, self.api.stream_url(run_id), None
 
     def attach(self, run_id: str, tools: tuple[Any, ...], last_seq: int, timeout: float | None) -> Run:
         """Follow a run that exists; see `MantyxClient.attach_run`."""

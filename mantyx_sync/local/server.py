@@ -74,6 +74,9 @@ class LocalServer(LoopbackServer):
     `{"error": text}`, a list of these for successive calls, or the result itself, and mocks of a case come
     before those of its data set.
 
+    **Tools of others**: `mcp` and `a2a` refs are dialled for real when a run starts, with the clients of this package;
+    what cannot be reached is logged and not offered to the model (see `mantyx_sync.local.remote_tools`).
+
     Args:
         model: What the agent thinks with; None is the `RuleModel`, which uses the tools it is given.
         api_key: The workspace API key the server accepts.
