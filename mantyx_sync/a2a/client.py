@@ -29,9 +29,9 @@ from .given import (
     texts,
 )
 from .objects import Event, Message, SendConfiguration, SendParams, Task
+from .questions import Questions
 from .reading import WrongObject, read_event, read_task
 from .replies import A2AReply
-from .questions import Questions
 from .stream import A2AStream
 from .waiting import Patience
 

@@ -150,7 +150,9 @@ class Connection:
         method = self._method(operation)
         body = encode_json({"jsonrpc": "2.0", "id": str(uuid.uuid4()), "method": method, "params": params})
         is_stream = operation in (Operation.STREAM, Operation.RESUBSCRIBE)
-        accept = "text/event-stream, application/json" if is_stream else "application/json"
+        wanted = {"Accept": "application/json"}
+        if is_stream:  # what compresses a stream tends to hold it back
+            wanted = {"Accept": "text/event-stream, application/json", "Accept-Encoding": "identity"}
         release = GuardedRelease(self._guard)
         opened: Opened | None = None
         is_handed_on = False
@@ -160,7 +162,7 @@ class Connection:
                     self._transport,
                     "POST",
                     self.endpoint.url,
-                    headers={"Accept": accept, **self._headers, **extra},
+                    headers={**wanted, **self._headers, **extra},
                     data=body,
                     connect_timeout=min(self._connect_timeout, max(patience.left, 0.001)),
                     read_timeout=max(patience.left, 0.001),

@@ -13,7 +13,7 @@ from ..transport.http import HttpTransport
 from ..transport.retry import Failure, Repeat, RetryPolicy
 from .addresses import GuardedRelease, shown_url
 from .card import AgentCard, card_addresses
-from .errors import A2AAuthError, A2ACancelled, A2ACardError, A2AConnectionError, A2AError, A2ATimeoutError
+from .errors import A2AAuthError, A2ACancelled, A2ACardError, A2AConnectionError, A2ATimeoutError
 from .exchange import follow, redirect_words, start_of
 from .responses import ALMOST_OVER_S
 from .waiting import Patience, Watch
@@ -68,22 +68,19 @@ def _look(
     """Ask one address, again where that may help; return its status, words for it, and the card if it has one."""
     for attempt in range(retry.max_retries + 1):
         _check(address, patience)
-        error: A2AError | None = None
-        delay: float | None = None
         try:
             status, headers, body, words = _get(transport, address, patience, connect_timeout)
-        except A2AConnectionError as failure:
-            error = failure
-            kind = Failure.UNSENT if failure.sent is False else Failure.LOST
+        except A2AConnectionError as error:
+            kind = Failure.UNSENT if error.sent is False else Failure.LOST
             delay = retry.after_failure(kind, Repeat.SAFE, attempt, random.random())
+            if delay is None or delay >= patience.left:
+                raise
         else:
             if status == 200:
                 return _card(address, body, headers)
             delay = retry.after_status(status, Repeat.SAFE, attempt, None, random.random())
-        if delay is None or delay >= patience.left:
-            if error is not None:
-                raise error from error.__cause__
-            return status, words, None
+            if delay is None or delay >= patience.left:
+                return status, words, None
         patience.pause(delay)
     raise AssertionError("the retry policy allows no more tries than max_retries")
 

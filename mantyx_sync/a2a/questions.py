@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+from typing import Dict
 
 from .objects import INTERRUPTED_STATES, Task, TaskStatus
 
@@ -17,23 +16,24 @@ class Questions:
     """
 
     def __init__(self, max_tasks: int = 1000) -> None:
-        self._asked: OrderedDict[str, TaskStatus] = OrderedDict()
+        # Each step on a dict is whole by itself. A lock could be held by another thread at the time of a fork.
+        self._asked: Dict[str, TaskStatus] = {}
         self._max_tasks = max_tasks
-        self._lock = threading.Lock()
 
     def note(self, task: Task) -> None:
         """Remember what a task waits for; forget it once the task is over."""
-        with self._lock:
-            self._asked.pop(task.id, None)
-            if task.state in INTERRUPTED_STATES:
-                self._asked[task.id] = task.status
-                while len(self._asked) > self._max_tasks:
-                    self._asked.popitem(last=False)
+        self._asked.pop(task.id, None)
+        if task.state in INTERRUPTED_STATES:
+            self._asked[task.id] = task.status
+            while len(self._asked) > self._max_tasks:
+                try:
+                    del self._asked[next(iter(self._asked))]
+                except (KeyError, StopIteration, RuntimeError):  # another thread was quicker
+                    continue
 
     def of(self, task_id: str | None) -> TaskStatus | None:
         """Return the status with which a task asked."""
-        with self._lock:
-            return None if task_id is None else self._asked.get(task_id)
+        return None if task_id is None else self._asked.get(task_id)
 
 
 def is_same_question(old: TaskStatus, new: TaskStatus) -> bool:

@@ -392,7 +392,11 @@ class A2AStream:
     def _told(self, error: BaseException) -> BaseException:
         """Return the error to raise, which knows the task. If the caller waits no longer, the agent is told to stop."""
         task, connection = self.task, self._connection
-        if connection is None or task is None or not task.id:
+        if connection is None:
+            return error
+        if task is None or not task.id:
+            if isinstance(error, A2ATimeoutError) and self._operation is Operation.SEND:
+                return A2ATimeoutError(f"{error.message}; the agent may be at work", task_id=self._task_id)
             return error
         if isinstance(error, (A2ACancelled, A2AConnectionError)):
             error.task_id = task.id
