@@ -15,6 +15,7 @@ from mantyx_sync import (
     MantyxClient,
     MantyxConfigError,
     MantyxError,
+    MantyxTimeoutError,
     define_local_a2a,
     is_local_a2a_tool,
     is_local_mcp_server,
@@ -275,7 +276,8 @@ def test_an_agent_that_cannot_be_reached_is_named_and_nothing_is_sent() -> None:
             client.run_agent(**SAY, tools=[define_local_a2a(name="hr", agent_card_url=agent.url)])
         assert caught.value.code == "card_not_found"
         agent.__exit__()
-        with pytest.raises(A2AConnectionError, match=r"tools\[0\] \(A2A agent 'hr'\): "):
+        # Refused, or out of time while trying again.
+        with pytest.raises((A2AConnectionError, MantyxTimeoutError), match=r"tools\[0\] \(A2A agent 'hr'\): "):
             client.create_session(
                 system_prompt="x", tools=[define_local_a2a(name="hr", agent_card_url=agent.url, start_timeout=0.5)]
             )

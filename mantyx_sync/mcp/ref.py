@@ -15,7 +15,6 @@ from ..errors import MantyxConfigError, MantyxTimeoutError, ToolError, ToolInput
 from ..events import LocalToolCall
 from ..schema import SchemaChecker
 from ..tools.arguments import read_arguments
-from ..tools.cancellation import Cancellation
 from ..tools.context import ToolContext
 from ..tools.registry import Registry
 from ..tools.results import ToolResult
@@ -228,15 +227,16 @@ class _Answerer:
         problem = self._checker(name, tool).problem(arguments)
         if problem is not None:
             raise ToolInputError(f"tool {name!r}: arguments do not match its schema: {problem}")
-        flag = context.cancelled
         try:
             result = self._client.call_tool(
                 tool.name,
                 arguments,
                 timeout=ref.timeout,
                 idle_timeout=ref.idle_timeout,
-                cancelled=flag if isinstance(flag, Cancellation) else None,
+                cancelled=context.cancelled,
             )
+        except MantyxConfigError as error:
+            raise ToolInputError(f"tool {name!r}: {error.message}") from error
         except (McpError, MantyxTimeoutError) as error:
             if not isinstance(error, McpCancelled):
                 log.warning("tool %r of %s (run %s): %s", name, ref.label, context.run_id, error)
