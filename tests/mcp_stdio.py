@@ -18,8 +18,8 @@ from mantyx_sync.mcp.stdio import StdioChannel
 __all__ = ["QUICK", "SERVER", "Traces", "client_of", "command", "is_running", "text_of"]
 
 SERVER = Path(__file__).parent / "mcp_servers" / "stdio_server.py"
-QUICK = Grace(0.2, 0.2)
-"""How long a server of a test may take to end; what is promised is ten times as much."""
+QUICK = Grace(0.1, 0.1)
+"""How long a server of a test may take to end; what is promised is twenty times as much."""
 
 MARK = "MANTYX_TEST_MARK"
 

@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -288,22 +287,22 @@ def test_a_server_may_save_its_state_when_its_input_ends(tmp_path: Path, traces:
         text_of(client, "echo", text="x")
         began_at = time.monotonic()
     assert marker.read_text() == "saved"
-    assert 0.5 <= time.monotonic() - began_at < 2.0
+    assert 0.25 <= time.monotonic() - began_at < 2.0
     traces.assert_none()
 
 
 @pytest.mark.parametrize(
-    ("options", "at_least", "at_most"),
+    ("options", "at_least"),
     [
-        ([], 0.0, 0.15),
-        (["ignore-eof"], 0.2, 0.38),
-        (["ignore-eof", "ignore-term"], 0.4, 0.8),
-        (["child=plain"], 0.2, 0.38),  # a child that reads nothing gets SIGTERM, its parent was gone at once
-        (["child=stubborn"], 0.4, 0.8),
+        ([], 0.0),
+        (["ignore-eof"], 0.1),
+        (["ignore-eof", "ignore-term"], 0.2),
+        (["child=plain"], 0.1),  # its parent is gone at once; a child that reads nothing gets SIGTERM
+        (["child=stubborn"], 0.2),
     ],
 )
 def test_each_step_of_the_end_waits_and_is_the_last_if_it_can(
-    options: list[str], at_least: float, at_most: float, traces: Traces
+    options: list[str], at_least: float, traces: Traces
 ) -> None:
     client = client_of(*options, env=traces.env)
     with client:
@@ -312,7 +311,7 @@ def test_each_step_of_the_end_waits_and_is_the_last_if_it_can(
         began_at = time.monotonic()
     took = time.monotonic() - began_at
     traces.assert_none()
-    assert at_least <= took < at_most + 0.5  # the machine may be busy
+    assert at_least <= took < at_least + 0.6  # the machine may be busy
 
 
 def test_the_times_that_are_promised_are_those_of_the_specification() -> None:
@@ -331,7 +330,11 @@ def test_what_left_the_session_on_purpose_keeps_nobody_waiting(traces: Traces) -
 
 
 @pytest.mark.parametrize("kind", ["plain", "escaped"])
-def test_a_death_is_noticed_although_a_child_holds_the_pipes(kind: str, traces: Traces) -> None:
+def test_a_death_is_noticed_although_a_child_holds_the_pipes(
+    kind: str, traces: Traces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert mantyx_sync.mcp.process._LOOK_S <= 0.5
+    monkeypatch.setattr(mantyx_sync.mcp.process, "_LOOK_S", 0.1)
     with client_of(env=traces.env) as client:
         child = int(text_of(client, "child", kind=kind))
         began_at = time.monotonic()
@@ -438,35 +441,31 @@ def test_a_server_that_cannot_get_a_thread_is_not_started(traces: Traces, monkey
     traces.assert_none(within=1.0)
 
 
-@pytest.mark.parametrize("ignored", [False, True])
-def test_a_program_that_ignores_or_reaps_children_itself_is_no_problem(ignored: bool) -> None:
-    reap = "signal.signal(signal.SIGCHLD, signal.SIG_IGN)" if ignored else REAP_ALL
-    program = f"""
-    {reap}
+def test_a_program_that_ignores_or_reaps_children_itself_is_no_problem() -> None:
+    program = """
     from tests.mcp_stdio import client_of, text_of, Traces
     from mantyx_sync.mcp.errors import McpConnectionError
-    traces = Traces()
-    with client_of(env=traces.env) as client:
-        try:
-            text_of(client, "die")
-        except McpConnectionError as error:
-            say(error.exit_code, str(error).partition(" before")[0])
-        say(text_of(client, "echo", text="on it goes"))
-    traces.assert_none()
-    """
-    with Child(NO_SETTINGS, program, make_client=False) as child:
-        name = os.path.basename(sys.executable)
-        known = f"3 MCP server {name!r} exited with code 3"  # we were quicker than the handler
-        assert child.line() in {f"None MCP server {name!r} exited", known}
-        child.expect("on it goes")
-        child.ends()
 
-
-REAP_ALL = """
     def reap(*_):
         try:
             while os.waitpid(-1, os.WNOHANG)[0]: pass
         except ChildProcessError:
             pass
-    signal.signal(signal.SIGCHLD, reap)
-"""
+
+    traces = Traces()
+    for handler in (signal.SIG_IGN, reap):
+        signal.signal(signal.SIGCHLD, handler)
+        with client_of(env=traces.env) as client:
+            try:
+                text_of(client, "die")
+            except McpConnectionError as error:
+                # That handler may be slower than we are.
+                say(error.exit_code in (None, 3), "code 0" in str(error))
+            say(text_of(client, "echo", text="on it goes"))
+    traces.assert_none()
+    """
+    with Child(NO_SETTINGS, program, make_client=False) as child:
+        for _ in range(2):
+            child.expect("True False")
+            child.expect("on it goes")
+        child.ends()

@@ -5,7 +5,7 @@ It knows nothing of the package under test, and reads and writes bytes. Options,
     stateless        speaks the stateless revision (else the handshake ones, and refuses to be probed)
     ignore-eof       goes on when its input ends
     ignore-term      ignores SIGTERM
-    marker=FILE      writes FILE when its input ends, after half a second, and then exits
+    marker=FILE      writes FILE when its input ends, after a quarter of a second, and then exits
     child            starts a child that inherits its pipes and waits for nothing
     banner           prints rubbish of all kinds before and between messages
     die-at=METHOD    exits with code 3 when that method is asked for, with words on stderr
@@ -132,7 +132,8 @@ def call(number: Any, name: str, given: dict[str, Any], meta: dict[str, Any]) ->
         time.sleep(600)
     if name == "stop-reading":
         send(response(number, text("not reading")))
-        time.sleep(given["seconds"])
+        while not os.path.exists(given["until"]):
+            time.sleep(0.005)
         return None
     if name == "noise":
         write(b'Listening on port 80\n\n\r\n\xff\xfe\xfa\n[]\n[1, 2]\n42\nnull\n{"level": "info"}\n{}\n')
@@ -244,7 +245,7 @@ def main() -> None:
                 os.write(log, line + b"\n")
             take(line)
     if "marker" in OPTIONS:
-        time.sleep(0.5)
+        time.sleep(0.25)
         with open(OPTIONS["marker"], "w") as marker:
             marker.write("saved")
     while "ignore-eof" in OPTIONS:
