@@ -32,7 +32,7 @@ class LocalGateway(LoopbackServer):
 
         with LocalGateway() as gateway:
             project = gateway.add_project("orders")
-            with Agent(tools=[get_order], url=gateway.url, key=project.agent_key).start():
+            with Agent(tools=[get_order], url=gateway.url, agent_key=project.agent_key).start():
                 gateway.wait_for_agents()
                 client = McpClient.http(project.mcp_url, headers={"Authorization": f"Bearer {project.client_key}"})
 
