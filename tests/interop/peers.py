@@ -77,6 +77,7 @@ class Program:
         self.process = process
         self.lines: queue.Queue[str | None] = queue.Queue()
         self.errors: list[str] = []
+        self.said = threading.Condition()
         # Both end with the program's output, which `program` sees to.
         self.readers = [
             threading.Thread(target=self._read, name="program-stdout"),
@@ -93,6 +94,13 @@ class Program:
             if line.startswith(start):
                 return line[len(start) :].strip()
 
+    def line_on_stderr(self, text: str) -> str:
+        """Wait for a line on its stderr that holds `text`; return it."""
+        with self.said:
+            found = self.said.wait_for(lambda: [line for line in self.errors if text in line], DEADLINE_S)
+            assert found, f"it does not say {text!r}: {''.join(self.errors)[-2000:]}"
+            return found[0]
+
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
@@ -101,7 +109,10 @@ class Program:
 
     def _read_errors(self) -> None:
         assert self.process.stderr is not None
-        self.errors.extend(self.process.stderr)
+        for line in self.process.stderr:
+            with self.said:
+                self.errors.append(line)
+                self.said.notify_all()
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import Callable
 import pytest
 
 from tests.mcp_stdio import MARK, Traces, client_of, text_of
-from tests.test_mcp_lifetimes import USES, repeat
+from tests.test_mcp_lifetimes import GREENLETS, USES, program, repeat
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="looks for processes in /proc")
 
@@ -61,7 +61,7 @@ def test_fifty_times_ctrl_c_leaves_nothing() -> None:
     repeat(interrupt_a_call, TIMES)
 
 
-PROGRAM = """
+SCRIPT = """
 import os, sys
 from tests.mcp_stdio import client_of, text_of
 client = client_of("child=plain"{options}, env={{"{mark}": os.environ["{mark}"]}})
@@ -85,12 +85,12 @@ ENDINGS = {
 def test_fifty_interpreters_that_forget_to_close_leave_nothing(ending: str, options: str) -> None:
     traces = Traces()
     last_line, code = ENDINGS[ending]
-    program = PROGRAM.format(options=options, mark=MARK, ending=last_line)
+    script_text = SCRIPT.format(options=options, mark=MARK, ending=last_line)
     # Half of the fifty ends are those of servers that would not end by themselves.
     for _ in range(TIMES // 2 // AT_ONCE):
         scripts = [
             subprocess.Popen(
-                [sys.executable, "-c", program],
+                [sys.executable, "-c", script_text],
                 cwd=ROOT,
                 env={**os.environ, "PYTHONPATH": str(ROOT), MARK: traces.mark},
                 stdout=subprocess.PIPE,
@@ -107,4 +107,49 @@ def test_fifty_interpreters_that_forget_to_close_leave_nothing(ending: str, opti
                     threading.Event().wait(0.05)  # it is in the call by then, most of the time
                     os.killpg(script.pid, signal.SIGINT)
             assert script.wait(20) == code
+    traces.assert_none(within=3.0)
+
+
+def test_a_killed_script_leaves_no_server_that_reads() -> None:
+    traces = Traces()
+    code = "willing = client_of(env=env)\ntext_of(willing, 'echo', text='x')\nsay('up')\ntime.sleep(600)"
+    with program(traces, code) as child:
+        child.expect("up")
+        child.process.kill()
+        child.ends(code=-signal.SIGKILL)
+    traces.assert_none(within=3.0)
+
+
+def test_a_pool_of_processes_has_a_server_each() -> None:
+    traces = Traces()
+    code = """
+import json, multiprocessing
+client = client_of(env=env)
+(mine,) = json.loads(text_of(client, "pids"))
+
+def work(number):
+    return text_of(client, "pids")
+
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    pids = {pid for answer in pool.map(work, range(8)) for pid in json.loads(answer)}
+    say(mine in pids, 1 <= len(pids) <= 2)
+    pool.close()
+    pool.join()
+"""
+    with program(traces, code) as child:
+        child.expect("False True")
+        child.ends()
+    traces.assert_none(within=3.0)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="gevent is not installed for the tests of this version")
+def test_gevent_may_patch_after_our_import() -> None:
+    pytest.importorskip("gevent")
+    traces = Traces()
+    patch = "import warnings; warnings.simplefilter('ignore')\nfrom gevent import monkey; monkey.patch_all()\n"
+    with program(traces, patch + GREENLETS) as child:
+        child.expect("True True")
+        child.expect("3")
+        child.expect("forked")
+        child.ends()
     traces.assert_none(within=3.0)
