@@ -441,8 +441,9 @@ def test_a_server_that_cannot_get_a_thread_is_not_started(traces: Traces, monkey
     traces.assert_none(within=1.0)
 
 
-def test_a_program_that_ignores_or_reaps_children_itself_is_no_problem() -> None:
+def test_programs_with_signal_handlers_of_their_own_are_no_problem() -> None:
     program = """
+    import mantyx_sync.mcp.conversation
     from tests.mcp_stdio import client_of, text_of, Traces
     from mantyx_sync.mcp.errors import McpConnectionError
 
@@ -462,10 +463,18 @@ def test_a_program_that_ignores_or_reaps_children_itself_is_no_problem() -> None
                 # That handler may be slower than we are.
                 say(error.exit_code in (None, 3), "code 0" in str(error))
             say(text_of(client, "echo", text="on it goes"))
+
+    # As command line programs do: writing to a closed pipe kills them.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    mantyx_sync.mcp.conversation._DEATH_S = 0.1
+    with client_of(env=traces.env) as client:
+        text_of(client, "close-stdin")
+        say(text_of(client, "echo", text="alive"))
     traces.assert_none()
     """
     with Child(NO_SETTINGS, program, make_client=False) as child:
         for _ in range(2):
             child.expect("True False")
             child.expect("on it goes")
+        child.expect("alive")
         child.ends()

@@ -259,7 +259,7 @@ class Conversation:
         is_cancelled = waiting.cancelled is not None and waiting.cancelled.is_set()
         if is_cancelled or min(limits) <= 0:
             is_idle = waiting.deadline is None or waiting.deadline > now
-            silence = f"no message for {waiting.idle_timeout} s (idle_timeout)"
+            silence = f"no message for {waiting.idle_timeout:g} s (idle_timeout)"
             raise self._given_up(piece, call, waiting, silence if is_idle else f"no answer after {call.waited:.1f} s")
         return min(limits)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import threading
 import time
 from collections import deque
@@ -188,6 +189,9 @@ class PolledOutlet:
             number, piece = self._pipe.number, self._queue[0]
             if number is None:
                 return
+            if _would_kill_us(number):
+                self._close()
+                return
             try:
                 piece.write_to(number)
             except BlockingIOError:
@@ -205,3 +209,15 @@ class PolledOutlet:
         self._queue.clear()
         self._posted_bytes = 0
         self._is_left_over = False
+
+
+def _would_kill_us(number: int) -> bool:
+    """Tell whether the other end is closed, and this program one that dies of writing to such a pipe.
+
+    The interpreter ignores that signal; command line programs often undo that, for the sake of `| head`.
+    """
+    if signal.getsignal(signal.SIGPIPE) != signal.SIG_DFL:
+        return False
+    poll = select.poll()
+    poll.register(number, select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
