@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 __all__ = ["ProcessGroup", "how_it_ended"]
 
@@ -51,7 +51,8 @@ class ProcessGroup:
             apart = {"creationflags": sum(getattr(subprocess, flag, 0) for flag in flags)}
             argv = [file, *argv[1:]]  # a .cmd file is started through its name alone
         # Found anew each time: gevent may have replaced it since.
-        self._popen: subprocess.Popen[bytes] = subprocess.Popen(
+        start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+        self._popen = start(
             argv, stdin=pipes[0], stdout=pipes[1], stderr=pipes[2], cwd=cwd, env=env, close_fds=True, **apart
         )
         self.pid = self._popen.pid
