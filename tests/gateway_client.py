@@ -8,7 +8,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Iterator, Mapping, Optional
 
-from mantyx_sync.local import LocalGateway, Project
+from mantyx_sync.local import GatewayProject, LocalGateway
 
 DEADLINE_S = 10.0
 
@@ -226,7 +226,7 @@ class Asking:
     def __init__(
         self,
         gateway: LocalGateway,
-        project: Project,
+        project: GatewayProject,
         method: str,
         params: Any = None,
         *,
@@ -247,18 +247,18 @@ class Asking:
             return read_reply(self.wire)
 
 
-def request(gateway: LocalGateway, project: Project, method: str, params: Any = None, **options: Any) -> Reply:
+def request(gateway: LocalGateway, project: GatewayProject, method: str, params: Any = None, **options: Any) -> Reply:
     """Send an MCP request and wait for its answer."""
     return Asking(gateway, project, method, params, **options).reply()
 
 
-def call(gateway: LocalGateway, project: Project, name: str, arguments: Any, **options: Any) -> Asking:
+def call(gateway: LocalGateway, project: GatewayProject, name: str, arguments: Any, **options: Any) -> Asking:
     """Call a tool and do not wait."""
     return Asking(gateway, project, "tools/call", {"name": name, "arguments": arguments}, **options)
 
 
 @contextlib.contextmanager
-def connected(gateway: LocalGateway, project: Project, registration: Any = REGISTRATION) -> Iterator[FakeAgent]:
+def connected(gateway: LocalGateway, project: GatewayProject, registration: Any = REGISTRATION) -> Iterator[FakeAgent]:
     """Connect an agent by hand, and have it gone from the gateway afterwards."""
     with FakeAgent(gateway, project.agent_key, registration) as agent:
         yield agent

@@ -8,7 +8,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from mantyx_sync.local import LocalGateway, Plan, Project
+from mantyx_sync.local import GatewayPlan, GatewayProject, LocalGateway
 from mantyx_sync.local.faults import cut, hold_answer, lose_answer, silent
 from mantyx_sync.local.gateway_registration import FREE, Registration, Unregistrable
 from tests.gateway_client import (
@@ -40,11 +40,11 @@ def gateway(clock: Timer) -> Iterator[LocalGateway]:
 
 
 @pytest.fixture
-def project(gateway: LocalGateway) -> Project:
+def project(gateway: LocalGateway) -> GatewayProject:
     return gateway.add_project("orders")
 
 
-def connect(gateway: LocalGateway, project: Project, body: Any, **headers: str) -> Any:
+def connect(gateway: LocalGateway, project: GatewayProject, body: Any, **headers: str) -> Any:
     return ask(gateway, "/agent/connect", body, {**bearer(project.agent_key), **headers})
 
 
@@ -156,7 +156,7 @@ def test_what_is_not_documented_is_dropped_and_what_is_missing_is_filled_in() ->
 
 
 def test_each_check_comes_before_the_next(gateway: LocalGateway, clock: Timer) -> None:
-    plan = Plan(name="Tiny", max_connects_per_minute=3, max_connections=1)
+    plan = GatewayPlan(name="Tiny", max_connects_per_minute=3, max_connections=1)
     project = gateway.add_project(plan=plan)
     wrong_type = {"Content-Type": "text/plain"}
     gateway.suspend(project, "unpaid")
@@ -191,7 +191,7 @@ def test_each_check_comes_before_the_next(gateway: LocalGateway, clock: Timer) -
         assert "retry-after" not in capped.headers
 
 
-def test_a_registration_of_exactly_512_kb_is_read(gateway: LocalGateway, project: Project) -> None:
+def test_a_registration_of_exactly_512_kb_is_read(gateway: LocalGateway, project: GatewayProject) -> None:
     body = json.dumps({"tools": "x"}).encode()
     assert connect(gateway, project, body + b" " * (512 * 1024 - len(body))).status == 400
     assert connect(gateway, project, body + b" " * (512 * 1024 - len(body) + 1)).status == 413
@@ -209,7 +209,7 @@ def test_a_registration_of_exactly_512_kb_is_read(gateway: LocalGateway, project
 )
 @pytest.mark.parametrize("path", ["connect", "result", "telemetry"])
 def test_bodies_have_to_be_labelled_as_json(
-    gateway: LocalGateway, project: Project, path: str, content_type: str, is_json: bool
+    gateway: LocalGateway, project: GatewayProject, path: str, content_type: str, is_json: bool
 ) -> None:
     headers = {**bearer(project.agent_key), "Content-Type": content_type}
     reply = ask(gateway, f"/agent/{path}", {}, headers)
@@ -249,7 +249,7 @@ def test_a_request_that_is_no_http_gets_an_error_in_the_gateways_form(gateway: L
     ],
 )
 def test_the_key_has_to_be_sent_as_documented(
-    gateway: LocalGateway, project: Project, header: str | None, error: str
+    gateway: LocalGateway, project: GatewayProject, header: str | None, error: str
 ) -> None:
     headers = {} if header is None else {"Authorization": header.format(key=project.agent_key)}
     for path in ("connect", "result", "telemetry"):
@@ -258,7 +258,7 @@ def test_the_key_has_to_be_sent_as_documented(
 
 
 def test_only_rejected_keys_count_towards_the_budget_of_an_address(
-    gateway: LocalGateway, project: Project, clock: Timer
+    gateway: LocalGateway, project: GatewayProject, clock: Timer
 ) -> None:
     for _ in range(40):
         assert ask(gateway, "/agent/result", {}, {}).status == 401
@@ -277,7 +277,9 @@ def test_only_rejected_keys_count_towards_the_budget_of_an_address(
     assert ask(gateway, "/agent/connect", {}, bearer("no")).status == 401
 
 
-def test_revoking_a_key_ends_the_streams_that_were_opened_with_it(gateway: LocalGateway, project: Project) -> None:
+def test_revoking_a_key_ends_the_streams_that_were_opened_with_it(
+    gateway: LocalGateway, project: GatewayProject
+) -> None:
     second = project.add_key("agent")
     with FakeAgent(gateway, project.agent_key) as first, FakeAgent(gateway, second) as other:
         gateway.revoke(project.agent_key)
@@ -286,7 +288,7 @@ def test_revoking_a_key_ends_the_streams_that_were_opened_with_it(gateway: Local
         assert connect(gateway, project, REGISTRATION).json == {"error": "Invalid API key."}
 
 
-def test_a_key_that_expires_ends_its_streams(gateway: LocalGateway, project: Project, clock: Timer) -> None:
+def test_a_key_that_expires_ends_its_streams(gateway: LocalGateway, project: GatewayProject, clock: Timer) -> None:
     key = project.add_key("agent", expires_in=60)
     with FakeAgent(gateway, key) as agent:
         clock.now += 60
@@ -300,7 +302,7 @@ def test_a_key_that_expires_ends_its_streams(gateway: LocalGateway, project: Pro
     assert ask(gateway, "/agent/connect", REGISTRATION, bearer(key)).status == 401
 
 
-def test_rotating_a_key_gives_the_project_a_new_one(gateway: LocalGateway, project: Project) -> None:
+def test_rotating_a_key_gives_the_project_a_new_one(gateway: LocalGateway, project: GatewayProject) -> None:
     old = project.agent_key
     with connected(gateway, project) as agent:
         new = gateway.rotate(old)
@@ -328,7 +330,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("message", ENDINGS)
 def test_calls_under_way_end_with_the_reason_their_stream_did(
-    gateway: LocalGateway, project: Project, message: str
+    gateway: LocalGateway, project: GatewayProject, message: str
 ) -> None:
     bystander = gateway.add_project(account="another")
     with connected(gateway, project) as agent, connected(gateway, bystander) as untouched:
@@ -344,7 +346,7 @@ def test_calls_under_way_end_with_the_reason_their_stream_did(
     assert sorted(entry.outcome or "" for entry in gateway.log) == ["lost", "lost", "ok"]
 
 
-def test_a_shut_down_lets_calls_finish_and_takes_no_new_ones(gateway: LocalGateway, project: Project) -> None:
+def test_a_shut_down_lets_calls_finish_and_takes_no_new_ones(gateway: LocalGateway, project: GatewayProject) -> None:
     with connected(gateway, project) as agent:
         waiting = call(gateway, project, "get_order", {"id": "1"})
         call_id = agent.event()[1]["id"]
@@ -364,7 +366,7 @@ def test_a_shut_down_lets_calls_finish_and_takes_no_new_ones(gateway: LocalGatew
             stopping.join(10)
 
 
-def test_a_shut_down_that_waits_no_longer_fails_the_calls(gateway: LocalGateway, project: Project) -> None:
+def test_a_shut_down_that_waits_no_longer_fails_the_calls(gateway: LocalGateway, project: GatewayProject) -> None:
     with connected(gateway, project) as agent:
         waiting = call(gateway, project, "get_order", {"id": "1"})
         agent.event()
@@ -374,7 +376,7 @@ def test_a_shut_down_that_waits_no_longer_fails_the_calls(gateway: LocalGateway,
 
 
 def test_a_gateway_that_is_started_again_is_where_it_was_and_knows_its_projects(
-    gateway: LocalGateway, project: Project
+    gateway: LocalGateway, project: GatewayProject
 ) -> None:
     url = gateway.url
     with connected(gateway, project):
@@ -388,7 +390,7 @@ def test_a_gateway_that_is_started_again_is_where_it_was_and_knows_its_projects(
 # ------------------------------------------------------------------------------------- results, telemetry
 
 
-def test_results_that_fit_no_call_are_ignored_with_204(gateway: LocalGateway, project: Project) -> None:
+def test_results_that_fit_no_call_are_ignored_with_204(gateway: LocalGateway, project: GatewayProject) -> None:
     other = gateway.add_project()
     with connected(gateway, project) as agent, connected(gateway, other) as foreign:
         waiting = call(gateway, project, "get_order", {"id": "1"})
@@ -413,7 +415,7 @@ def test_results_that_fit_no_call_are_ignored_with_204(gateway: LocalGateway, pr
         assert waiting.reply().message["result"]["content"][0]["text"] == "right"
 
 
-def test_a_result_that_cannot_be_read_leaves_the_call_open(gateway: LocalGateway, project: Project) -> None:
+def test_a_result_that_cannot_be_read_leaves_the_call_open(gateway: LocalGateway, project: GatewayProject) -> None:
     with connected(gateway, project) as agent:
         waiting = call(gateway, project, "get_order", {"id": "1"})
         call_id = agent.event()[1]["id"]
@@ -445,7 +447,7 @@ def test_a_result_that_cannot_be_read_leaves_the_call_open(gateway: LocalGateway
     ],
 )
 def test_parts_of_a_span_that_are_out_of_range_are_dropped(
-    gateway: LocalGateway, project: Project, span: Any, kept: str
+    gateway: LocalGateway, project: GatewayProject, span: Any, kept: str
 ) -> None:
     with connected(gateway, project) as agent:
         waiting = call(gateway, project, "get_order", {"id": "1"})
@@ -464,7 +466,7 @@ def test_parts_of_a_span_that_are_out_of_range_are_dropped(
 )
 @pytest.mark.parametrize("ok", [False, None, 1, "true"])
 def test_anything_but_true_is_a_failure(
-    gateway: LocalGateway, project: Project, ok: Any, fields: dict[str, Any], text: str
+    gateway: LocalGateway, project: GatewayProject, ok: Any, fields: dict[str, Any], text: str
 ) -> None:
     with connected(gateway, project) as agent:
         waiting = call(gateway, project, "get_order", {"id": "1"})
@@ -473,7 +475,7 @@ def test_anything_but_true_is_a_failure(
     assert [(entry.outcome, entry.error) for entry in gateway.log] == [("error", text)]
 
 
-def test_samples_are_kept_for_live_connections_of_the_project(gateway: LocalGateway, project: Project) -> None:
+def test_samples_are_kept_for_live_connections_of_the_project(gateway: LocalGateway, project: GatewayProject) -> None:
     other = gateway.add_project()
     with connected(gateway, project) as agent:
         for key, body in [
@@ -496,7 +498,7 @@ def test_samples_are_kept_for_live_connections_of_the_project(gateway: LocalGate
 
 
 def test_a_ping_goes_out_every_25_seconds_whatever_else_does(
-    gateway: LocalGateway, project: Project, clock: Timer
+    gateway: LocalGateway, project: GatewayProject, clock: Timer
 ) -> None:
     with connected(gateway, project) as agent:
         for _ in range(3):
@@ -509,7 +511,7 @@ def test_a_ping_goes_out_every_25_seconds_whatever_else_does(
             assert agent.frame() == b": ping\n\n"
 
 
-def test_an_idle_stream_keeps_nothing_that_was_sent(gateway: LocalGateway, project: Project) -> None:
+def test_an_idle_stream_keeps_nothing_that_was_sent(gateway: LocalGateway, project: GatewayProject) -> None:
     with connected(gateway, project) as agent:
         (connection,) = gateway.agents()
         for _ in range(20):
@@ -519,7 +521,7 @@ def test_an_idle_stream_keeps_nothing_that_was_sent(gateway: LocalGateway, proje
         assert (connection.stream.frames, connection.in_flight) == ([], 0)
 
 
-def test_faults_of_the_connect_route_shape_the_stream(gateway: LocalGateway, project: Project) -> None:
+def test_faults_of_the_connect_route_shape_the_stream(gateway: LocalGateway, project: GatewayProject) -> None:
     gateway.faults.add(cut(100, how="rst"), route="connect")
     with FakeAgent(gateway, project.agent_key) as agent:
         waiting = call(gateway, project, "get_order", {"id": "1"})
@@ -535,7 +537,7 @@ def test_faults_of_the_connect_route_shape_the_stream(gateway: LocalGateway, pro
 
 
 def test_an_agent_whose_connection_ends_before_its_stream_begins_is_forgotten(
-    gateway: LocalGateway, project: Project
+    gateway: LocalGateway, project: GatewayProject
 ) -> None:
     gateway.faults.add(lose_answer(), route="connect")
     with Wire(gateway) as wire:

@@ -10,7 +10,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from mantyx_sync.local import LocalGateway, Project
+from mantyx_sync.local import GatewayProject, LocalGateway
 from tests.gateway_client import (
     MCP_ACCEPT,
     REGISTRATION,
@@ -43,11 +43,11 @@ def gateway(clock: Timer) -> Iterator[LocalGateway]:
 
 
 @pytest.fixture
-def project(gateway: LocalGateway) -> Project:
+def project(gateway: LocalGateway) -> GatewayProject:
     return gateway.add_project("orders", instructions="Ask for the order's id.")
 
 
-def post(gateway: LocalGateway, project: Project, body: Any, key: str | None = None, **headers: str) -> Reply:
+def post(gateway: LocalGateway, project: GatewayProject, body: Any, key: str | None = None, **headers: str) -> Reply:
     given = {**MCP_ACCEPT, **bearer(key or project.client_key)}
     return ask(
         gateway,
@@ -58,7 +58,12 @@ def post(gateway: LocalGateway, project: Project, body: Any, key: str | None = N
 
 
 def stateless(
-    gateway: LocalGateway, project: Project, method: str, params: Any = None, meta: Any = META, **headers: str | None
+    gateway: LocalGateway,
+    project: GatewayProject,
+    method: str,
+    params: Any = None,
+    meta: Any = META,
+    **headers: str | None,
 ) -> Asking:
     """Send a request of the stateless revision."""
     params = dict(params or {})
@@ -78,7 +83,7 @@ def text_of(reply: Reply) -> Any:
 # -------------------------------------------------------------------------------------- who is let in
 
 
-def test_client_and_full_keys_of_the_project_are_for_clients(gateway: LocalGateway, project: Project) -> None:
+def test_client_and_full_keys_of_the_project_are_for_clients(gateway: LocalGateway, project: GatewayProject) -> None:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     for key in (project.client_key, project.full_key):
         assert post(gateway, project, ping, key).message == {"result": {}, "jsonrpc": "2.0", "id": 1}
@@ -96,7 +101,9 @@ def test_client_and_full_keys_of_the_project_are_for_clients(gateway: LocalGatew
     assert 'error="invalid_token"' in refused.headers["www-authenticate"]
 
 
-def test_a_suspended_project_is_closed_to_clients_until_it_is_resumed(gateway: LocalGateway, project: Project) -> None:
+def test_a_suspended_project_is_closed_to_clients_until_it_is_resumed(
+    gateway: LocalGateway, project: GatewayProject
+) -> None:
     gateway.suspend_account(project.account, "unpaid invoice")
     refused = request(gateway, project, "ping")
     assert (refused.status, refused.text) == (
@@ -108,7 +115,9 @@ def test_a_suspended_project_is_closed_to_clients_until_it_is_resumed(gateway: L
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT"])
-def test_there_are_no_sessions_to_listen_to_or_to_end(gateway: LocalGateway, project: Project, method: str) -> None:
+def test_there_are_no_sessions_to_listen_to_or_to_end(
+    gateway: LocalGateway, project: GatewayProject, method: str
+) -> None:
     refused = ask(gateway, f"/mcp/{project.id}", b"", bearer(project.client_key), method=method)
     assert (refused.status, refused.headers["allow"]) == (405, "POST")
     assert refused.json["error"]["message"] == "Method not allowed."
@@ -137,14 +146,14 @@ LEGACY = {"MCP-Protocol-Version": "2025-11-25"}
     ],
 )
 def test_what_is_no_request_is_refused_before_anything_runs(
-    gateway: LocalGateway, project: Project, body: bytes, headers: dict[str, str], status: int, code: int
+    gateway: LocalGateway, project: GatewayProject, body: bytes, headers: dict[str, str], status: int, code: int
 ) -> None:
     refused = ask(gateway, f"/mcp/{project.id}", body, {**MCP_ACCEPT, **bearer(project.client_key), **headers})
     assert (refused.status, refused.json["id"], refused.json["error"]["code"]) == (status, None, code)
 
 
 @pytest.mark.parametrize("accept", ["*/*", "application/*, text/*", "text/event-stream;q=0.5, application/json"])
-def test_wildcards_in_accept_count(gateway: LocalGateway, project: Project, accept: str) -> None:
+def test_wildcards_in_accept_count(gateway: LocalGateway, project: GatewayProject, accept: str) -> None:
     assert post(gateway, project, {"jsonrpc": "2.0", "id": 1, "method": "ping"}, Accept=accept).status == 200
 
 
@@ -158,7 +167,7 @@ def test_wildcards_in_accept_count(gateway: LocalGateway, project: Project, acce
     ],
 )
 def test_messages_without_a_request_are_accepted_and_answered_with_nothing(
-    gateway: LocalGateway, project: Project, message: Any
+    gateway: LocalGateway, project: GatewayProject, message: Any
 ) -> None:
     accepted = post(gateway, project, message)
     assert (accepted.status, accepted.body) == (202, b"")
@@ -177,7 +186,7 @@ def test_messages_without_a_request_are_accepted_and_answered_with_nothing(
     ],
 )
 def test_initialize_agrees_on_a_version_with_or_without_agents(
-    gateway: LocalGateway, project: Project, asked: str | None, agreed: str
+    gateway: LocalGateway, project: GatewayProject, asked: str | None, agreed: str
 ) -> None:
     reply = request(gateway, project, "initialize", {"protocolVersion": asked, "capabilities": {}, "clientInfo": {}})
     assert reply.message["result"] == {
@@ -190,7 +199,7 @@ def test_initialize_agrees_on_a_version_with_or_without_agents(
     assert reply.headers["content-type"] == "text/event-stream"
 
 
-def test_discover_tells_a_stateless_client_what_it_needs(gateway: LocalGateway, project: Project) -> None:
+def test_discover_tells_a_stateless_client_what_it_needs(gateway: LocalGateway, project: GatewayProject) -> None:
     assert stateless(gateway, project, "server/discover").reply().message["result"] == {
         "resultType": "complete",
         "ttlMs": 0,
@@ -223,7 +232,13 @@ WITHOUT_CAPABILITIES = {name: value for name, value in META.items() if "Version"
     ],
 )
 def test_a_stateless_request_has_to_carry_what_the_revision_demands(
-    gateway: LocalGateway, project: Project, method: str, meta: Any, headers: dict[str, Any], status: int, code: int
+    gateway: LocalGateway,
+    project: GatewayProject,
+    method: str,
+    meta: Any,
+    headers: dict[str, Any],
+    status: int,
+    code: int,
 ) -> None:
     params = {"name": "get_order", "arguments": {"id": "1"}} if method == "tools/call" else None
     with connected(gateway, project):
@@ -231,14 +246,14 @@ def test_a_stateless_request_has_to_carry_what_the_revision_demands(
     assert (refused.status, refused.json["error"]["code"]) == (status, code)
 
 
-def test_a_stateless_client_sends_no_responses_and_no_arrays(gateway: LocalGateway, project: Project) -> None:
+def test_a_stateless_client_sends_no_responses_and_no_arrays(gateway: LocalGateway, project: GatewayProject) -> None:
     modern = {"MCP-Protocol-Version": "2026-07-28"}
     assert post(gateway, project, {"jsonrpc": "2.0", "id": 1, "result": {}}, **modern).json["error"]["code"] == -32600
     assert post(gateway, project, [{"jsonrpc": "2.0", "method": "x"}], **modern).json["error"]["code"] == -32600
     assert post(gateway, project, {"jsonrpc": "2.0", "method": "notifications/x"}, **modern).status == 202
 
 
-def test_arguments_that_travel_as_headers_have_to_match(gateway: LocalGateway, project: Project) -> None:
+def test_arguments_that_travel_as_headers_have_to_match(gateway: LocalGateway, project: GatewayProject) -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -262,7 +277,7 @@ def test_arguments_that_travel_as_headers_have_to_match(gateway: LocalGateway, p
 
 
 def test_listings_come_from_the_longest_connected_agent_that_is_enabled(
-    gateway: LocalGateway, project: Project
+    gateway: LocalGateway, project: GatewayProject
 ) -> None:
     other = {
         "tools": [{"name": "other", "annotations": {"readOnlyHint": True}}],
@@ -289,7 +304,7 @@ def test_listings_come_from_the_longest_connected_agent_that_is_enabled(
         assert request(gateway, project, "tools/list").message["result"]["tools"] == REGISTRATION["tools"]
 
 
-def test_stateless_listings_carry_what_the_revision_adds(gateway: LocalGateway, project: Project) -> None:
+def test_stateless_listings_carry_what_the_revision_adds(gateway: LocalGateway, project: GatewayProject) -> None:
     with connected(gateway, project):
         result = stateless(gateway, project, "tools/list").reply().message["result"]
         assert (result["resultType"], result["ttlMs"], result["cacheScope"]) == ("complete", 0, "private")
@@ -319,14 +334,16 @@ def test_stateless_listings_carry_what_the_revision_adds(gateway: LocalGateway, 
     ],
 )
 def test_a_request_that_makes_no_sense_ends_in_an_error_on_its_stream(
-    gateway: LocalGateway, project: Project, method: str, params: Any, code: int
+    gateway: LocalGateway, project: GatewayProject, method: str, params: Any, code: int
 ) -> None:
     with connected(gateway, project):
         reply = request(gateway, project, method, params, request_id="abc")
     assert (reply.status, reply.message["id"], reply.message["error"]["code"]) == (200, "abc", code)
 
 
-def test_an_array_of_requests_is_answered_one_by_one_on_one_stream(gateway: LocalGateway, project: Project) -> None:
+def test_an_array_of_requests_is_answered_one_by_one_on_one_stream(
+    gateway: LocalGateway, project: GatewayProject
+) -> None:
     with connected(gateway, project) as agent:
         batch = [
             {
@@ -353,7 +370,7 @@ def test_an_array_of_requests_is_answered_one_by_one_on_one_stream(gateway: Loca
 # ------------------------------------------------------------------------------------ read-only clients
 
 
-def test_read_only_clients_see_and_call_only_what_reads(gateway: LocalGateway, project: Project) -> None:
+def test_read_only_clients_see_and_call_only_what_reads(gateway: LocalGateway, project: GatewayProject) -> None:
     tools = [
         {"name": "reads", "annotations": {"readOnlyHint": True}},
         {"name": "writes", "annotations": {"readOnlyHint": False}},
@@ -397,7 +414,7 @@ def test_read_only_clients_see_and_call_only_what_reads(gateway: LocalGateway, p
     ],
 )
 def test_what_a_tool_returned_is_wrapped_for_the_client(
-    gateway: LocalGateway, project: Project, value: Any, result: Any
+    gateway: LocalGateway, project: GatewayProject, value: Any, result: Any
 ) -> None:
     with connected(gateway, project) as agent:
         asked = call(gateway, project, "get_order", {"id": "1"})
@@ -405,7 +422,7 @@ def test_what_a_tool_returned_is_wrapped_for_the_client(
         assert asked.reply().message["result"] == result
 
 
-def test_a_result_that_is_left_out_is_null(gateway: LocalGateway, project: Project) -> None:
+def test_a_result_that_is_left_out_is_null(gateway: LocalGateway, project: GatewayProject) -> None:
     with connected(gateway, project) as agent:
         asked = call(gateway, project, "get_order", {"id": "1"})
         body = {"connectionId": agent.id, "id": agent.event()[1]["id"], "ok": True}
@@ -413,7 +430,7 @@ def test_a_result_that_is_left_out_is_null(gateway: LocalGateway, project: Proje
         assert text_of(asked.reply()) == "null"
 
 
-def test_resources_and_prompts_are_wrapped_their_own_way(gateway: LocalGateway, project: Project) -> None:
+def test_resources_and_prompts_are_wrapped_their_own_way(gateway: LocalGateway, project: GatewayProject) -> None:
     registration = {"tools": [], "resources": [{"uri": "a:b", "mimeType": "text/plain"}], "prompts": [{"name": "p"}]}
     own = {"description": "d", "messages": [{"role": "assistant", "content": {"type": "text", "text": "x"}}]}
     with connected(gateway, project, registration) as agent:
@@ -446,7 +463,7 @@ def test_resources_and_prompts_are_wrapped_their_own_way(gateway: LocalGateway, 
     ],
 )
 def test_failures_of_resources_and_prompts_are_json_rpc_errors(
-    gateway: LocalGateway, project: Project, clock: Timer, method: str, params: Any, name: str
+    gateway: LocalGateway, project: GatewayProject, clock: Timer, method: str, params: Any, name: str
 ) -> None:
     with connected(gateway, project) as agent:
         failing, late = (Asking(gateway, project, method, params) for _ in range(2))
@@ -458,7 +475,7 @@ def test_failures_of_resources_and_prompts_are_json_rpc_errors(
         assert errors == {"Not today.", f"Request for {name} timed out after 30000ms."}
 
 
-def test_a_stateless_result_keeps_what_the_agent_passed_through(gateway: LocalGateway, project: Project) -> None:
+def test_a_stateless_result_keeps_what_the_agent_passed_through(gateway: LocalGateway, project: GatewayProject) -> None:
     value = {"content": [], "structuredContent": {"a": 1}, "_meta": {"mine": 1}}
     with connected(gateway, project) as agent:
         asked = stateless(gateway, project, "tools/call", {"name": "get_order", "arguments": {"id": "1"}})
@@ -471,7 +488,7 @@ def test_a_stateless_result_keeps_what_the_agent_passed_through(gateway: LocalGa
 # ---------------------------------------------------------------------------------------------- routing
 
 
-def test_calls_go_round_the_agents_that_serve_the_tool(gateway: LocalGateway, project: Project) -> None:
+def test_calls_go_round_the_agents_that_serve_the_tool(gateway: LocalGateway, project: GatewayProject) -> None:
     both = {"tools": [{"name": "a"}, {"name": "b"}]}
     with (
         FakeAgent(gateway, project.agent_key, both) as first,
@@ -500,7 +517,7 @@ def test_calls_go_round_the_agents_that_serve_the_tool(gateway: LocalGateway, pr
             waiting.wire.sock.close()
 
 
-def test_a_disabled_agent_finishes_what_it_runs(gateway: LocalGateway, project: Project) -> None:
+def test_a_disabled_agent_finishes_what_it_runs(gateway: LocalGateway, project: GatewayProject) -> None:
     with connected(gateway, project) as agent:
         asked = call(gateway, project, "get_order", {"id": "1"})
         call_id = agent.event()[1]["id"]
@@ -509,21 +526,23 @@ def test_a_disabled_agent_finishes_what_it_runs(gateway: LocalGateway, project: 
         assert text_of(asked.reply()) == "fine"
 
 
-def test_calls_stay_in_their_project(gateway: LocalGateway, project: Project) -> None:
+def test_calls_stay_in_their_project(gateway: LocalGateway, project: GatewayProject) -> None:
     other = gateway.add_project()
     with connected(gateway, other), connected(gateway, project, {"tools": [{"name": "mine"}]}):
         assert call(gateway, project, "get_order", {"id": "1"}).reply().message["error"]["code"] == -32602
         assert request(gateway, other, "tools/list").message["result"]["tools"] == REGISTRATION["tools"]
 
 
-def test_a_client_that_leaves_changes_nothing_for_the_agent(gateway: LocalGateway, project: Project) -> None:
+def test_a_client_that_leaves_changes_nothing_for_the_agent(gateway: LocalGateway, project: GatewayProject) -> None:
     with connected(gateway, project) as agent:
         call(gateway, project, "get_order", {"id": "1"}).wire.sock.close()
         assert agent.answer(agent.event()[1]["id"], "fine").status == 204
     assert [entry.outcome for entry in gateway.log] == ["ok"]
 
 
-def test_a_cached_result_is_answered_without_the_agent(gateway: LocalGateway, project: Project, clock: Timer) -> None:
+def test_a_cached_result_is_answered_without_the_agent(
+    gateway: LocalGateway, project: GatewayProject, clock: Timer
+) -> None:
     project.cache_tool("get_order", 60)
     with connected(gateway, project) as agent:
 
@@ -546,7 +565,7 @@ def test_a_cached_result_is_answered_without_the_agent(gateway: LocalGateway, pr
     assert [entry.outcome for entry in gateway.log] == ["error", "ok", "cached", "ok", "ok", "ok"]
 
 
-def test_the_playground_calls_without_a_trace(gateway: LocalGateway, project: Project) -> None:
+def test_the_playground_calls_without_a_trace(gateway: LocalGateway, project: GatewayProject) -> None:
     assert gateway.play(project, "get_order")["error"]["code"] == -32001
     with connected(gateway, project) as agent:
         results: list[Any] = []
@@ -569,7 +588,7 @@ def test_the_playground_calls_without_a_trace(gateway: LocalGateway, project: Pr
 
 @pytest.mark.parametrize("seconds", [1, 2.5, 30])
 def test_a_project_decides_how_long_its_clients_wait(
-    gateway: LocalGateway, project: Project, clock: Timer, seconds: float
+    gateway: LocalGateway, project: GatewayProject, clock: Timer, seconds: float
 ) -> None:
     project.call_timeout = seconds
     with connected(gateway, project) as agent:
@@ -587,7 +606,7 @@ def test_a_project_decides_how_long_its_clients_wait(
 
 
 @pytest.mark.parametrize("seconds", [0.9, 30.1, 0, -1, True, float("nan")])
-def test_call_timeouts_out_of_range_are_refused(gateway: LocalGateway, project: Project, seconds: float) -> None:
+def test_call_timeouts_out_of_range_are_refused(gateway: LocalGateway, project: GatewayProject, seconds: float) -> None:
     with pytest.raises(ValueError, match="call_timeout must be a number of seconds from 1 to 30"):
         project.call_timeout = seconds
     with pytest.raises(ValueError, match="call_timeout"):
@@ -614,7 +633,7 @@ def test_call_timeouts_out_of_range_are_refused(gateway: LocalGateway, project: 
     ],
 )
 def test_a_valid_traceparent_is_passed_on_and_any_other_replaced(
-    gateway: LocalGateway, project: Project, traceparent: str | None, is_passed_on: bool
+    gateway: LocalGateway, project: GatewayProject, traceparent: str | None, is_passed_on: bool
 ) -> None:
     headers = {"tracestate": "a=" + "x" * 600, **({} if traceparent is None else {"traceparent": traceparent})}
     with connected(gateway, project) as agent:
@@ -631,7 +650,7 @@ def test_a_valid_traceparent_is_passed_on_and_any_other_replaced(
     assert gateway.log[0].trace == trace
 
 
-def test_a_stateless_client_may_send_its_trace_in_meta(gateway: LocalGateway, project: Project) -> None:
+def test_a_stateless_client_may_send_its_trace_in_meta(gateway: LocalGateway, project: GatewayProject) -> None:
     params = {"name": "get_order", "arguments": {"id": "1"}}
     meta = {**META, "traceparent": VALID, "tracestate": "v=1"}
     with connected(gateway, project) as agent:
@@ -643,9 +662,9 @@ def test_a_stateless_client_may_send_its_trace_in_meta(gateway: LocalGateway, pr
 # -------------------------------------------------------------------------------------------- arguments
 
 
-def test_bad_settings_are_refused_with_a_sentence(gateway: LocalGateway, project: Project) -> None:
+def test_bad_settings_are_refused_with_a_sentence(gateway: LocalGateway, project: GatewayProject) -> None:
     for settings, message in [
-        ({"plan": "gold"}, "plan must be one of free or a Plan, got 'gold'"),
+        ({"plan": "gold"}, "plan must be one of free or a GatewayPlan, got 'gold'"),
         ({"ping_interval": 0}, "ping_interval must be a positive number"),
         ({"host": "0.0.0.0"}, "host must be a loopback address"),
     ]:
@@ -661,7 +680,7 @@ def test_bad_settings_are_refused_with_a_sentence(gateway: LocalGateway, project
         gateway.cut(None, "end")  # type: ignore[arg-type]
 
 
-def test_no_repr_shows_a_key(gateway: LocalGateway, project: Project) -> None:
+def test_no_repr_shows_a_key(gateway: LocalGateway, project: GatewayProject) -> None:
     with connected(gateway, project) as agent:
         shown = repr((gateway, project, gateway.agents(), gateway.agents()[0].key))
         assert agent.id not in shown

@@ -7,7 +7,7 @@ from typing import Iterator
 import pytest
 
 from mantyx_sync import ToolError, tool
-from mantyx_sync.local import LocalGateway, Project
+from mantyx_sync.local import GatewayProject, LocalGateway
 from mantyx_sync.mcp import Era, McpAuthError, McpClient, McpRequestError
 from mantyx_sync.spacefix import Agent, expose
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
 @pytest.fixture
-def project() -> Iterator[Project]:
+def project() -> Iterator[GatewayProject]:
     with LocalGateway() as gateway:
         project = gateway.add_project("orders", instructions="Be brief.")
         with serving(gateway, project).start():
@@ -23,7 +23,7 @@ def project() -> Iterator[Project]:
             yield project
 
 
-def serving(gateway: LocalGateway, project: Project) -> Agent:
+def serving(gateway: LocalGateway, project: GatewayProject) -> Agent:
     agent = Agent(url=gateway.url, agent_key=project.agent_key)
 
     @agent.tool
@@ -45,7 +45,7 @@ def serving(gateway: LocalGateway, project: Project) -> Agent:
 
 
 @pytest.mark.parametrize("era", list(Era))
-def test_our_client_uses_what_our_agent_serves(project: Project, era: Era) -> None:
+def test_our_client_uses_what_our_agent_serves(project: GatewayProject, era: Era) -> None:
     headers = {"Authorization": f"Bearer {project.client_key}"}
     with McpClient.http(project.mcp_url, headers=headers, mode=era.value) as client:
         assert (client.server.name, client.server.instructions, client.server.era) == ("orders", "Be brief.", era)
@@ -63,7 +63,7 @@ def test_our_client_uses_what_our_agent_serves(project: Project, era: Era) -> No
             client.call_tool("nope", {})
 
 
-def test_our_client_is_told_that_its_key_is_not_for_clients(project: Project) -> None:
+def test_our_client_is_told_that_its_key_is_not_for_clients(project: GatewayProject) -> None:
     headers = {"Authorization": f"Bearer {project.agent_key}"}
     with McpClient.http(project.mcp_url, headers=headers) as client, pytest.raises(McpAuthError):
         client.list_tools()

@@ -10,7 +10,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from mantyx_sync.local import LocalGateway, Project
+from mantyx_sync.local import GatewayProject, LocalGateway
 from tests.gateway_client import (
     DEADLINE_S,
     MCP_ACCEPT,
@@ -47,7 +47,7 @@ def gateway(clock: Timer) -> Iterator[LocalGateway]:
 
 
 @pytest.fixture
-def project(gateway: LocalGateway) -> Project:
+def project(gateway: LocalGateway) -> GatewayProject:
     return gateway.add_project("orders", project_id=PROJECT_ID)
 
 
@@ -56,7 +56,7 @@ def message(body: str) -> bytes:
 
 
 def test_the_transcript_from_connecting_to_losing_the_stream(
-    gateway: LocalGateway, project: Project, clock: Timer
+    gateway: LocalGateway, project: GatewayProject, clock: Timer
 ) -> None:
     # 2. connect and register
     with FakeAgent(gateway, project.agent_key) as agent:
@@ -208,13 +208,13 @@ NONSENSE = {"tools": [{"name": "t", "inputSchema": {"type": "nonsense"}}]}
     ],
 )
 def test_the_transcripts_refused_registrations(
-    gateway: LocalGateway, project: Project, body: Any, headers: dict[str, str], status: int, error: str
+    gateway: LocalGateway, project: GatewayProject, body: Any, headers: dict[str, str], status: int, error: str
 ) -> None:
     reply = ask(gateway, "/agent/connect", body, {**bearer(project.agent_key), **headers})
     assert (reply.status, reply.text) == (status, json.dumps({"error": error}, separators=(",", ":")))
 
 
-def test_the_transcripts_refused_keys(gateway: LocalGateway, project: Project) -> None:
+def test_the_transcripts_refused_keys(gateway: LocalGateway, project: GatewayProject) -> None:
     missing = ask(gateway, "/agent/connect", REGISTRATION, {})
     assert (missing.status, missing.text) == (401, '{"error":"Missing API key."}')
     assert missing.headers["www-authenticate"] == 'Bearer realm="mcp"'
@@ -234,7 +234,7 @@ def test_the_transcripts_refused_keys(gateway: LocalGateway, project: Project) -
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_curl_alone_connects_and_answers_as_in_the_document(gateway: LocalGateway, project: Project) -> None:
+def test_curl_alone_connects_and_answers_as_in_the_document(gateway: LocalGateway, project: GatewayProject) -> None:
     def curl(path: str, key: str, body: Any, *options: str) -> list[str]:
         accept = [part for name, value in MCP_ACCEPT.items() for part in ("-H", f"{name}: {value}")]
         return [

@@ -17,7 +17,7 @@ from typing import Any, Iterator
 import pytest
 
 from mantyx_sync import tool
-from mantyx_sync.local import AgentConnection, LocalGateway, Plan, Project
+from mantyx_sync.local import AgentConnection, GatewayPlan, GatewayProject, LocalGateway
 from mantyx_sync.local.faults import cut
 from mantyx_sync.spacefix import Agent
 from tests.gateway_client import MCP_ACCEPT, Wire, ask, bearer, read_reply
@@ -36,12 +36,12 @@ BACK_WITHIN_S = 5.0
 
 @pytest.fixture
 def gateway() -> Iterator[LocalGateway]:
-    with LocalGateway(plan=Plan(max_connects_per_minute=1000)) as running:
+    with LocalGateway(plan=GatewayPlan(max_connects_per_minute=1000)) as running:
         yield running
 
 
 @pytest.fixture
-def project(gateway: LocalGateway) -> Project:
+def project(gateway: LocalGateway) -> GatewayProject:
     return gateway.add_project("load")
 
 
@@ -50,7 +50,7 @@ def requested(number: int) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
 
 
-def test_calls_written_back_to_back_are_each_answered_once(gateway: LocalGateway, project: Project) -> None:
+def test_calls_written_back_to_back_are_each_answered_once(gateway: LocalGateway, project: GatewayProject) -> None:
     ran: collections.Counter[int] = collections.Counter()
     at_work = most = 0
     lock = threading.Lock()
@@ -85,7 +85,7 @@ def test_calls_written_back_to_back_are_each_answered_once(gateway: LocalGateway
 class Caller(threading.Thread):
     """A client that calls without a pause until it is told to stop, and keeps what it was answered."""
 
-    def __init__(self, gateway: LocalGateway, project: Project, start: int) -> None:
+    def __init__(self, gateway: LocalGateway, project: GatewayProject, start: int) -> None:
         super().__init__(name="caller")
         self.numbers = iter(range(start, start + 1_000_000))
         self.gateway, self.project = gateway, project
@@ -119,7 +119,9 @@ def served(gateway: LocalGateway, agent: AgentConnection) -> int:
     return sum(entry.connection_id == agent.id and entry.outcome == "ok" for entry in gateway.log)
 
 
-def test_every_call_ends_once_while_the_stream_is_cut_under_load(gateway: LocalGateway, project: Project) -> None:
+def test_every_call_ends_once_while_the_stream_is_cut_under_load(
+    gateway: LocalGateway, project: GatewayProject
+) -> None:
     ran: collections.Counter[int] = collections.Counter()
     lock = threading.Lock()
 
@@ -166,7 +168,7 @@ def test_every_call_ends_once_while_the_stream_is_cut_under_load(gateway: LocalG
     assert agent.status().state == "stopped"
 
 
-def test_many_agents_of_one_process_share_a_pool(gateway: LocalGateway, project: Project) -> None:
+def test_many_agents_of_one_process_share_a_pool(gateway: LocalGateway, project: GatewayProject) -> None:
     @tool
     def echo(number: int) -> str:
         return f"echo {number}"

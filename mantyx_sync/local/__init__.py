@@ -15,8 +15,8 @@ Importing starts nothing.
 from __future__ import annotations
 
 from mantyx_sync.local.gateway import LocalGateway
-from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, Project
-from mantyx_sync.local.gateway_registration import Plan
+from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, GatewayProject
+from mantyx_sync.local.gateway_registration import GatewayPlan
 from mantyx_sync.local.model import (
     Failure,
     Model,
@@ -45,6 +45,8 @@ __all__ = [
     "DOCUMENTED_RATE_LIMITS",
     "Failure",
     "GatewayCall",
+    "GatewayPlan",
+    "GatewayProject",
     "LocalGateway",
     "LocalServer",
     "Model",
@@ -53,10 +55,8 @@ __all__ = [
     "OAuthApp",
     "OpenAICompatibleModel",
     "Pause",
-    "Plan",
     "PlanDraft",
     "PlanRequest",
-    "Project",
     "Review",
     "RuleModel",
     "ScriptedModel",

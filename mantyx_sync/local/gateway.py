@@ -15,15 +15,15 @@ from mantyx_sync.local.gateway_agents import SHUTTING_DOWN, AgentEndpoints
 from mantyx_sync.local.gateway_calls import Switchboard
 from mantyx_sync.local.gateway_keys import Keyring
 from mantyx_sync.local.gateway_mcp import McpEndpoint
-from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, Project, check_call_timeout
-from mantyx_sync.local.gateway_registration import FREE, Plan
+from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, GatewayProject, check_call_timeout
+from mantyx_sync.local.gateway_registration import FREE, GatewayPlan
 from mantyx_sync.local.gateway_requests import Caller, McpMethods, McpRefused
 from mantyx_sync.local.http import Request, Response, json_response
 from mantyx_sync.local.loopback import LoopbackServer
 
 __all__ = ["LocalGateway"]
 
-_PLANS: Mapping[str, Plan] = {"free": FREE}
+_PLANS: Mapping[str, GatewayPlan] = {"free": FREE}
 _PLAYED = {"call": ("tools/call", "name"), "read": ("resources/read", "uri"), "prompt": ("prompts/get", "name")}
 
 
@@ -49,7 +49,7 @@ class LocalGateway(LoopbackServer):
     shuts down, agents keep their streams until the calls under way have ended or the time for it is up.
 
     Args:
-        plan: What projects may do unless `add_project` says otherwise: `free`, or a `Plan` of yours.
+        plan: What projects may do unless `add_project` says otherwise: `free`, or a `GatewayPlan` of yours.
         call_timeout: How long clients of projects wait unless `add_project` says otherwise, 1 to 30 s.
         ping_interval: Seconds between the comments that keep a stream alive.
         host: A loopback address.
@@ -64,7 +64,7 @@ class LocalGateway(LoopbackServer):
     def __init__(
         self,
         *,
-        plan: str | Plan = "free",
+        plan: str | GatewayPlan = "free",
         call_timeout: float = limits.SPACEFIX_CALL_TIMEOUT_S,
         ping_interval: float = limits.SPACEFIX_PING_S,
         host: str = "127.0.0.1",
@@ -80,7 +80,7 @@ class LocalGateway(LoopbackServer):
         self._call_timeout = check_call_timeout(call_timeout)
         self._ping_interval = ping_interval
         self._lock = threading.RLock()
-        self._projects: dict[str, Project] = {}
+        self._projects: dict[str, GatewayProject] = {}
         self._is_draining = False
         self._keyring = Keyring(clock)
         self._board = Switchboard(self._loop, self._lock)
@@ -100,10 +100,10 @@ class LocalGateway(LoopbackServer):
         *,
         project_id: str | None = None,
         account: str = "local",
-        plan: str | Plan | None = None,
+        plan: str | GatewayPlan | None = None,
         call_timeout: float | None = None,
         instructions: str | None = None,
-    ) -> Project:
+    ) -> GatewayProject:
         """Add a project with an agent key, a client key and a full key.
 
         Args:
@@ -120,7 +120,7 @@ class LocalGateway(LoopbackServer):
         with self._lock:
             if project_id in self._projects:
                 raise ValueError(f"project_id: {project_id!r} is taken")
-            project = Project(
+            project = GatewayProject(
                 self,
                 self._keyring,
                 self._lock,
@@ -135,12 +135,12 @@ class LocalGateway(LoopbackServer):
             return project
 
     @property
-    def projects(self) -> list[Project]:
+    def projects(self) -> list[GatewayProject]:
         """All projects, oldest first."""
         with self._lock:
             return list(self._projects.values())
 
-    def delete(self, project: Project) -> None:
+    def delete(self, project: GatewayProject) -> None:
         """Delete a project: its streams end and its keys do not work any more."""
         self._delete([project], "Project deleted.")
 
@@ -148,7 +148,7 @@ class LocalGateway(LoopbackServer):
         """Delete an account with all its projects."""
         self._delete([project for project in self.projects if project.account == account], "Account deleted.")
 
-    def suspend(self, project: Project, reason: str = "suspended by its owner") -> None:
+    def suspend(self, project: GatewayProject, reason: str = "suspended by its owner") -> None:
         """Suspend a project: its streams end, and agents and clients get 403 with the reason."""
         self._suspend([project], reason, "Project suspended.")
 
@@ -158,12 +158,12 @@ class LocalGateway(LoopbackServer):
             [project for project in self.projects if project.account == account], reason, "Account suspended."
         )
 
-    def resume(self, project: Project) -> None:
+    def resume(self, project: GatewayProject) -> None:
         """End the suspension of a project."""
         with self._lock:
             project.suspension = None
 
-    def _delete(self, projects: list[Project], message: str) -> None:
+    def _delete(self, projects: list[GatewayProject], message: str) -> None:
         with self._lock:
             for project in projects:
                 self._projects.pop(project.id, None)
@@ -171,13 +171,13 @@ class LocalGateway(LoopbackServer):
                     key.is_revoked = True
                 self._end_all(project, message)
 
-    def _suspend(self, projects: list[Project], reason: str, message: str) -> None:
+    def _suspend(self, projects: list[GatewayProject], reason: str, message: str) -> None:
         with self._lock:
             for project in projects:
                 project.suspension = reason
                 self._end_all(project, message)
 
-    def _end_all(self, project: Project, message: str) -> None:
+    def _end_all(self, project: GatewayProject, message: str) -> None:
         for agent in self._board.agents(project):
             self._board.end(agent, message)
 
@@ -215,12 +215,12 @@ class LocalGateway(LoopbackServer):
 
     # --------------------------------------------------------------- agents
 
-    def agents(self, project: Project | None = None) -> list[AgentConnection]:
+    def agents(self, project: GatewayProject | None = None) -> list[AgentConnection]:
         """Return the live connections of a project, or of all: the longest connected first."""
         return self._board.agents(project)
 
     def wait_for_agents(
-        self, count: int = 1, project: Project | None = None, timeout: float = 10.0
+        self, count: int = 1, project: GatewayProject | None = None, timeout: float = 10.0
     ) -> list[AgentConnection]:
         """Wait until at least so many agents are connected, and return them.
 
@@ -270,7 +270,7 @@ class LocalGateway(LoopbackServer):
             return list(self._board.log)
 
     def play(
-        self, project: Project, name: str, arguments: Mapping[str, Any] | None = None, *, kind: str = "call"
+        self, project: GatewayProject, name: str, arguments: Mapping[str, Any] | None = None, *, kind: str = "call"
     ) -> Mapping[str, Any]:
         """Make a call as the dashboard's Playground does, without a trace, and wait for what a client would get.
 
@@ -381,11 +381,11 @@ class LocalGateway(LoopbackServer):
             self._board.end(agent, SHUTTING_DOWN)
 
 
-def _plan(plan: str | Plan) -> Plan:
-    if isinstance(plan, Plan):
+def _plan(plan: str | GatewayPlan) -> GatewayPlan:
+    if isinstance(plan, GatewayPlan):
         return plan
     if plan not in _PLANS:
-        raise ValueError(f"plan must be one of {', '.join(_PLANS)} or a Plan, got {plan!r}")
+        raise ValueError(f"plan must be one of {', '.join(_PLANS)} or a GatewayPlan, got {plan!r}")
     return _PLANS[plan]
 
 

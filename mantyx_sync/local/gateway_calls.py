@@ -17,7 +17,7 @@ from typing import Any, Callable, Mapping, Optional
 from mantyx_sync import limits
 from mantyx_sync.local.gateway_json import to_json
 from mantyx_sync.local.gateway_keys import Key
-from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, Project, frame
+from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, GatewayProject, frame
 from mantyx_sync.local.gateway_registration import Registration
 from mantyx_sync.local.loop import SocketLoop, Timer
 
@@ -71,7 +71,7 @@ class Switchboard:
 
     # --------------------------------------------------------------- agents
 
-    def connect(self, project: Project, key: Key, registration: Registration) -> AgentConnection:
+    def connect(self, project: GatewayProject, key: Key, registration: Registration) -> AgentConnection:
         """Take an agent in; its stream begins with `ready`."""
         with self._lock:
             agent = AgentConnection(project, key, registration, lambda: self.end(agent, DISCONNECTED))
@@ -96,7 +96,7 @@ class Switchboard:
             self._loop.run_changed(agent.stream)
             self.changed.notify_all()
 
-    def agents(self, project: Project | None = None) -> list[AgentConnection]:
+    def agents(self, project: GatewayProject | None = None) -> list[AgentConnection]:
         """Return the live connections, the longest connected first."""
         with self._lock:
             return list(self._agents.values() if project is None else project.connections.values())
@@ -115,12 +115,12 @@ class Switchboard:
 
     # ---------------------------------------------------------------- calls
 
-    def lister(self, project: Project) -> AgentConnection | None:
+    def lister(self, project: GatewayProject) -> AgentConnection | None:
         """Return the agent that speaks for the project in listings: the longest connected that is enabled."""
         with self._lock:
             return next((agent for agent in project.connections.values() if agent.is_enabled), None)
 
-    def next_agent(self, project: Project, kind: str, name: str) -> AgentConnection | None:
+    def next_agent(self, project: GatewayProject, kind: str, name: str) -> AgentConnection | None:
         """Return the agent whose turn it is to get a call, which is not taken yet; `None` if none serves it."""
         with self._lock:
             serving = [
@@ -180,7 +180,7 @@ class Switchboard:
             self._close_record(record, 0.0, "cached", None)
             return Outcome(True, value)
 
-    def answer(self, project: Project, body: Mapping[str, Any]) -> None:
+    def answer(self, project: GatewayProject, body: Mapping[str, Any]) -> None:
         """Take the body of `/agent/result`. Whatever does not fit a call under way is ignored."""
         with self._lock:
             call_id = body.get("id")

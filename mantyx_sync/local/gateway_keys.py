@@ -11,7 +11,7 @@ from mantyx_sync.local.gateway_rates import MinuteLimit
 from mantyx_sync.local.http import Request
 
 if TYPE_CHECKING:
-    from mantyx_sync.local.gateway_projects import Project
+    from mantyx_sync.local.gateway_projects import GatewayProject
 
 __all__ = ["KEY_KINDS", "Denied", "Key", "Keyring"]
 
@@ -44,7 +44,7 @@ class Key:
 
     text: str
     kind: str
-    project: Project
+    project: GatewayProject
     is_read_only: bool = False
     expires_at: Optional[float] = None
     is_revoked: bool = False
@@ -69,7 +69,7 @@ class Keyring:
         self._keys: dict[str, Key] = {}
         self._failures: dict[str, MinuteLimit] = {}
 
-    def make(self, project: Project, kind: str, *, is_read_only: bool, expires_at: Optional[float]) -> Key:
+    def make(self, project: GatewayProject, kind: str, *, is_read_only: bool, expires_at: Optional[float]) -> Key:
         """Make a new key."""
         key = Key(f"sfx_{kind}_{secrets.token_hex(16)}", kind, project, is_read_only, expires_at)
         self._keys[key.text] = key
@@ -82,7 +82,7 @@ class Keyring:
         except KeyError:
             raise KeyError("the gateway never made this key") from None
 
-    def of_project(self, project: Project) -> list[Key]:
+    def of_project(self, project: GatewayProject) -> list[Key]:
         """Return the keys of a project, oldest first."""
         return [key for key in self._keys.values() if key.project is project]
 

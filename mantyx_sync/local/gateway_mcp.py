@@ -16,7 +16,7 @@ from mantyx_sync.local.frames import FrameLog
 from mantyx_sync.local.gateway_agents import SHUTTING_DOWN, is_json, suspended
 from mantyx_sync.local.gateway_json import BadJson, parse, to_json
 from mantyx_sync.local.gateway_keys import Denied, Key, Keyring
-from mantyx_sync.local.gateway_projects import Project, frame
+from mantyx_sync.local.gateway_projects import GatewayProject, frame
 from mantyx_sync.local.gateway_requests import (
     HANDSHAKE_VERSIONS,
     HEADER_MISMATCH,
@@ -223,7 +223,7 @@ def _check_envelope(message: Mapping[str, Any], headers: Mapping[str, str]) -> N
             raise McpRefused(HEADER_MISMATCH, f"Header mismatch: {header} does not repeat the body")
 
 
-def _stateless(result: Mapping[str, Any], method: str, project: Project) -> dict[str, Any]:
+def _stateless(result: Mapping[str, Any], method: str, project: GatewayProject) -> dict[str, Any]:
     """Add what results of the stateless revision carry; what an agent passed through keeps its own."""
     info = {f"{_META}serverInfo": {"name": project.name, "version": SERVER_VERSION}}
     meta = result.get("_meta")

@@ -14,12 +14,12 @@ from mantyx_sync.local.frames import FrameLog
 from mantyx_sync.local.gateway_json import to_json
 from mantyx_sync.local.gateway_keys import KEY_KINDS, Key, Keyring
 from mantyx_sync.local.gateway_rates import MinuteLimit
-from mantyx_sync.local.gateway_registration import Plan, Registration
+from mantyx_sync.local.gateway_registration import GatewayPlan, Registration
 
 if TYPE_CHECKING:
     from mantyx_sync.local.gateway import LocalGateway
 
-__all__ = ["AgentConnection", "AgentStream", "GatewayCall", "Project", "check_call_timeout", "frame"]
+__all__ = ["AgentConnection", "AgentStream", "GatewayCall", "GatewayProject", "check_call_timeout", "frame"]
 
 MIN_CALL_TIMEOUT_S = 1.0
 MAX_CALL_TIMEOUT_S = limits.SPACEFIX_CALL_TIMEOUT_S
@@ -108,7 +108,9 @@ class AgentConnection:
         in_flight: How many calls it has not answered yet.
     """
 
-    def __init__(self, project: Project, key: Key, registration: Registration, on_left: Callable[[], None]) -> None:
+    def __init__(
+        self, project: GatewayProject, key: Key, registration: Registration, on_left: Callable[[], None]
+    ) -> None:
         self.id = str(uuid.uuid4())
         self.project = project
         self.key = key
@@ -124,7 +126,7 @@ class AgentConnection:
         return f"<AgentConnection of project {self.project.id}, {state}, {self.in_flight} calls in flight>"
 
 
-class Project:
+class GatewayProject:
     """One project of a gateway; `LocalGateway.add_project` makes it.
 
     Attributes:
@@ -148,7 +150,7 @@ class Project:
         project_id: str,
         name: str,
         account: str,
-        plan: Plan,
+        plan: GatewayPlan,
         call_timeout: float,
         instructions: Optional[str],
     ) -> None:
@@ -169,7 +171,7 @@ class Project:
         self.agent_key, self.client_key, self.full_key = (self.add_key(kind) for kind in KEY_KINDS)
 
     def __repr__(self) -> str:
-        return f"<Project {self.id} with {len(self.connections)} agents>"
+        return f"<GatewayProject {self.id} with {len(self.connections)} agents>"
 
     @property
     def mcp_url(self) -> str:

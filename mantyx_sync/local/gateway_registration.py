@@ -13,13 +13,21 @@ from mantyx_sync import limits
 from mantyx_sync.local.gateway_json import js_length, js_text, to_json
 from mantyx_sync.local.gateway_schema import InputSchema, SchemaRefused
 
-__all__ = ["FREE", "Plan", "RegisteredPrompt", "RegisteredResource", "RegisteredTool", "Registration", "Unregistrable"]
+__all__ = [
+    "FREE",
+    "GatewayPlan",
+    "RegisteredPrompt",
+    "RegisteredResource",
+    "RegisteredTool",
+    "Registration",
+    "Unregistrable",
+]
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
 @dataclass(frozen=True)
-class Plan:
+class GatewayPlan:
     """What a project's plan allows; without arguments the Free plan (spacefix, "Limits")."""
 
     name: str = "Free"
@@ -29,7 +37,7 @@ class Plan:
     max_schema_bytes: int = limits.SPACEFIX_MAX_SCHEMA_BYTES
 
 
-FREE = Plan()
+FREE = GatewayPlan()
 
 
 class Unregistrable(Exception):
@@ -108,7 +116,7 @@ class Registration:
     prompts: Mapping[str, RegisteredPrompt]
 
     @classmethod
-    def read(cls, body: Any, plan: Plan) -> Registration:
+    def read(cls, body: Any, plan: GatewayPlan) -> Registration:
         """Read the body of a connect request. Raises `Unregistrable` for the first thing that is wrong."""
         fields = body if isinstance(body, dict) else {}
         tools, resources, prompts = (
@@ -176,7 +184,7 @@ def _read_resources(entries: list[Any]) -> dict[str, RegisteredResource]:
     return found
 
 
-def _read_tool(entry: Any, plan: Plan) -> RegisteredTool:
+def _read_tool(entry: Any, plan: GatewayPlan) -> RegisteredTool:
     if not _has_name(entry):
         raise Unregistrable(f'Invalid tool name "{_field(entry, "name")}".')
     name = entry["name"]

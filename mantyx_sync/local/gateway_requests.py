@@ -11,12 +11,21 @@ from typing import Any, Callable, Mapping, Optional
 
 from mantyx_sync.local.gateway_calls import Outcome, Switchboard
 from mantyx_sync.local.gateway_keys import Key
-from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, Project
+from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, GatewayProject
 from mantyx_sync.local.gateway_registration import RegisteredPrompt, RegisteredTool
 from mantyx_sync.local.gateway_results import prompt_result, read_result, tool_error, tool_result
 from mantyx_sync.local.gateway_trace import is_traceparent, make_trace
 
-__all__ = ["HANDSHAKE_VERSIONS", "STATELESS_VERSIONS", "Caller", "McpMethods", "McpRefused"]
+__all__ = [
+    "HANDSHAKE_VERSIONS",
+    "HEADER_MISMATCH",
+    "INVALID_PARAMS",
+    "SERVER_VERSION",
+    "STATELESS_VERSIONS",
+    "Caller",
+    "McpMethods",
+    "McpRefused",
+]
 
 HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 STATELESS_VERSIONS = ("2026-07-28",)
@@ -53,7 +62,7 @@ class Caller:
         headers: The headers of the request.
     """
 
-    project: Project
+    project: GatewayProject
     key: Optional[Key] = None
     is_stateless: bool = False
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -194,7 +203,7 @@ class McpMethods:
         self._board.dispatch(record, agent, settle, timeout=caller.project.call_timeout, cache=cache)
 
 
-def _initialize(params: Params, project: Project) -> dict[str, Any]:
+def _initialize(params: Params, project: GatewayProject) -> dict[str, Any]:
     asked = params.get("protocolVersion")
     return {
         # A version it does not know is answered with the newest one that is opened like this.
@@ -205,7 +214,7 @@ def _initialize(params: Params, project: Project) -> dict[str, Any]:
     }
 
 
-def _discover(_: Params, project: Project) -> dict[str, Any]:
+def _discover(_: Params, project: GatewayProject) -> dict[str, Any]:
     return {
         "supportedVersions": list(STATELESS_VERSIONS),
         "capabilities": CAPABILITIES,
@@ -213,7 +222,7 @@ def _discover(_: Params, project: Project) -> dict[str, Any]:
     }
 
 
-def _ping(_: Params, __: Project) -> dict[str, Any]:
+def _ping(_: Params, __: GatewayProject) -> dict[str, Any]:
     return {}
 
 

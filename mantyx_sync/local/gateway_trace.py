@@ -10,7 +10,7 @@ from typing import Any, Mapping, Optional
 
 from mantyx_sync import limits
 
-__all__ = ["make_trace"]
+__all__ = ["is_traceparent", "make_trace"]
 
 _TRACEPARENT = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-.*)?")
 

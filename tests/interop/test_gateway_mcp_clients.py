@@ -15,7 +15,7 @@ from typing import Any, Iterator
 import pytest
 
 from mantyx_sync import ToolError, tool
-from mantyx_sync.local import LocalGateway, Project
+from mantyx_sync.local import GatewayProject, LocalGateway
 from mantyx_sync.spacefix import Agent
 
 from .peers import HERE, node_script, program, python_of
@@ -61,7 +61,7 @@ def breaks() -> str:
     raise RuntimeError("a secret of the handler")
 
 
-def agent(gateway: LocalGateway, project: Project, released: threading.Event) -> Agent:
+def agent(gateway: LocalGateway, project: GatewayProject, released: threading.Event) -> Agent:
     made = Agent(tools=[get_order, breaks], url=gateway.url, agent_key=project.agent_key, workers=8)
 
     @made.tool
@@ -103,7 +103,7 @@ def gateway() -> Iterator[LocalGateway]:
 
 
 @pytest.fixture
-def project(gateway: LocalGateway, released: threading.Event) -> Iterator[Project]:
+def project(gateway: LocalGateway, released: threading.Event) -> Iterator[GatewayProject]:
     project = gateway.add_project("orders")
     with contextlib.ExitStack() as stack:
         for _ in range(2):
@@ -144,7 +144,7 @@ def check(seen: dict[str, Any], row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_client_of_others_uses_everything_at_once(gateway: LocalGateway, project: Project, row: Row) -> None:
+def test_a_client_of_others_uses_everything_at_once(gateway: LocalGateway, project: GatewayProject, row: Row) -> None:
     with program(row.command(project.mcp_url, project.client_key)) as client:
         check(json.loads(client.line("SEEN ")), row)
     served = {entry.connection_id for entry in gateway.log if entry.name == "get_order" and entry.connection_id}
@@ -152,7 +152,7 @@ def test_a_client_of_others_uses_everything_at_once(gateway: LocalGateway, proje
 
 
 def test_all_clients_at_the_same_time_get_the_answers_to_their_own_calls(
-    gateway: LocalGateway, project: Project
+    gateway: LocalGateway, project: GatewayProject
 ) -> None:
     with contextlib.ExitStack() as stack:
         running = [
@@ -163,7 +163,9 @@ def test_all_clients_at_the_same_time_get_the_answers_to_their_own_calls(
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
-def test_a_read_only_client_of_others_is_offered_what_reads(gateway: LocalGateway, project: Project, row: Row) -> None:
+def test_a_read_only_client_of_others_is_offered_what_reads(
+    gateway: LocalGateway, project: GatewayProject, row: Row
+) -> None:
     project.mark_tool("get_order", "read")
     key = project.add_key("client", is_read_only=True)
     with program(row.command(project.mcp_url, key)) as client:
