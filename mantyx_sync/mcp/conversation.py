@@ -258,9 +258,10 @@ class Conversation:
             limits.append(call.heard_at + waiting.idle_timeout - now)
         is_cancelled = waiting.cancelled is not None and waiting.cancelled.is_set()
         if is_cancelled or min(limits) <= 0:
-            is_idle = waiting.deadline is None or waiting.deadline > now
-            silence = f"no message for {waiting.idle_timeout:g} s (idle_timeout)"
-            raise self._given_up(piece, call, waiting, silence if is_idle else f"no answer after {call.waited:.1f} s")
+            why = f"no answer after {call.waited:.1f} s"
+            if waiting.idle_timeout is not None and (waiting.deadline is None or waiting.deadline > now):
+                why = f"no message for {waiting.idle_timeout:g} s (idle_timeout)"
+            raise self._given_up(piece, call, waiting, why)
         return min(limits)
 
     def _given_up(self, piece: Piece, call: _Call, waiting: Waiting, why: str) -> McpError | MantyxTimeoutError:
