@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict, Iterator, List
 
 from mantyx_sync import MantyxClient
+from mantyx_sync.a2a.folding import Fold
+from mantyx_sync.a2a.reading import read_event
 from mantyx_sync.a2a.wsgi import A2AApp
 from mantyx_sync.local import LocalServer, Pause
 from tests.a2a_callers import Caller, connected, make_app
 from tests.plain_http import Recorder
 
-__all__ = ["Held", "Serve", "Served", "answer_text", "held", "record_of", "serving"]
+__all__ = ["Held", "Serve", "Served", "answer_text", "folded", "held", "record_of", "serving"]
 
 
 @dataclass
@@ -74,3 +76,14 @@ def answer_text(task: Dict[str, Any]) -> str:
     (part,) = artifact["parts"]
     text: str = part["text"]
     return text
+
+
+def folded(events: List[Any]) -> Fold:
+    """Return what the events of a stream amount to."""
+    fold = Fold()
+    for wire in events:
+        assert not fold.is_over
+        event = read_event(wire)
+        assert event is not None
+        fold.feed(event)
+    return fold

@@ -12,14 +12,13 @@ import pytest
 
 from mantyx_sync import MantyxClient, MantyxConfigError, ToolResultFile, tool
 from mantyx_sync.a2a.current import current_task
-from mantyx_sync.a2a.folding import Fold
 from mantyx_sync.a2a.reading import read_event
 from mantyx_sync.a2a.server_card import write_card
 from mantyx_sync.a2a.wsgi import A2AApp
 from mantyx_sync.events import ToolFile, ToolFiles
 from mantyx_sync.local import Failure, LocalServer, Pause, Text, ToolUse
 from tests.a2a_callers import Caller, Failed, Stream, hello, make_app, message, wait
-from tests.a2a_served import Held, Serve, Served, answer_text, held, record_of, serving
+from tests.a2a_served import Held, Serve, Served, answer_text, folded, held, record_of, serving
 from tests.plain_http import Recorder, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -698,16 +697,6 @@ def test_a_tool_can_tell_who_asks_and_hand_files_to_them(serve: Serve) -> None:
 def stream_of(served: Served, version: str = "1.0", **more: Any) -> Stream:
     method = "message/stream" if version == "0.3" else "SendStreamingMessage"
     return served.by(version).stream(method, {"message": message("Hello", version=version), **more})
-
-
-def folded(events: List[Any]) -> Fold:
-    fold = Fold()
-    for wire in events:
-        assert not fold.is_over
-        event = read_event(wire)
-        assert event is not None
-        fold.feed(event)
-    return fold
 
 
 def kind_of(wire: Dict[str, Any]) -> str:

@@ -18,13 +18,15 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 import pytest
 
-from mantyx_sync import tool
+from mantyx_sync import ToolError, tool
+from mantyx_sync.a2a import A2AClient, A2ARequestError, ask_caller, current_task
 from mantyx_sync.a2a.objects import Message, TextPart
 from mantyx_sync.a2a.requests import ListQuery, Refused, read_list_query
-from mantyx_sync.a2a.tasks import TaskRecord, TaskStore
+from mantyx_sync.a2a.task_store import TaskStore
+from mantyx_sync.a2a.tasks import TaskRecord
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse, faults
-from tests.a2a_callers import DEADLINE_S, Caller, Failed, connected, hello, make_app, wait
-from tests.a2a_served import Held, Serve, Served, answer_text, held, record_of, serving
+from tests.a2a_callers import DEADLINE_S, Caller, Failed, connected, hello, make_app, message, wait
+from tests.a2a_served import Held, Serve, Served, answer_text, folded, held, record_of, serving
 from tests.plain_http import wait_until
 from tests.processes import Child
 
@@ -818,3 +820,170 @@ def test_ctrl_c_ends_a_server_that_runs_in_the_foreground() -> None:
         child.press_ctrl_c()
         child.expect("ended []")
         child.ends()
+
+
+# ---------------------------------------------------------------------------------------------------- our own client
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("streaming", ["auto", False])
+def test_our_own_client_and_server_understand_each_other(serve: Serve, version: str, streaming: Any) -> None:
+    served = serve(lambda request: [["You said ", request.prompt, "."]], public_url=None)
+    with served.app.serve() as server:
+        card = served.app.agent_card
+        card["supportedInterfaces"] = [i for i in card["supportedInterfaces"] if i["protocolVersion"] == version]
+        with A2AClient(server.url, card=card, streaming=streaming) as peer:
+            reply = peer.send("one")
+            assert (reply.state, reply.text) == ("completed", "You said one.")
+            assert peer.send("two", context_id=reply.context_id).text == "You said two."
+            with pytest.raises(A2ARequestError) as raised:
+                peer.cancel_task(str(reply.task_id or (reply.task and reply.task.id)))
+    assert raised.value.rpc_code == -32002
+    assert heard(served) == ["one", "You said one.", "two"]
+
+
+class Elsewhere:
+    """A tool that lives elsewhere, as runs see one: how often it is opened and closed is counted."""
+
+    kind, name = "mcp_local", "elsewhere"
+
+    def __init__(self) -> None:
+        self.opened = self.closed = 0
+
+    def resolve(self, opening: Any) -> Elsewhere:
+        self.opened += 1
+        opening.at_end(self._close)
+        return self
+
+    def _close(self) -> None:
+        self.closed += 1
+
+    def to_wire(self) -> Dict[str, Any]:
+        look = {"name": "look", "inputSchema": {"type": "object"}}
+        return {"kind": self.kind, "name": self.name, "tools": [look]}
+
+    def register(self, registry: Any) -> None:
+        """Answers nothing."""
+
+
+def test_servers_of_contexts_at_rest_are_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mantyx_sync.a2a.conversations.MAX_IDLE_SERVERS", 2)
+    server = Elsewhere()
+    served = serve(tools=[server])
+    for context_id in ("a", "b", "a", "c", "d"):
+        assert state_of(served.caller.send(contextId=context_id)) == "completed"
+    assert server.opened == 4
+    wait_until(lambda: server.closed == 2)
+    served.caller.send("again", contextId="a")  # found again, and opened again
+    assert server.opened == 5
+    assert heard(served)[-1] == "again"
+    assert len(heard(served)) == 5
+    served.app.close()
+    wait_until(lambda: server.closed == 5)
+
+
+# ---------------------------------------------------------------------------------------------------- asking back
+
+
+def asking(serve: Serve, **settings: Any) -> Served:
+    """Serve an agent that asks which one, and then says what it was told."""
+    turns = [
+        ["One moment. ", ToolUse("ask_caller", {"question": "Which one?"})],
+        [lambda request: f"So it is {request.messages[-1]['content']}."],
+    ]
+    return serve(turns, tools=[ask_caller], **settings)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_agent_can_ask_its_caller_back(serve: Serve, version: str) -> None:
+    served = asking(serve)
+    caller = served.by(version)
+    asked = caller.send("Book it")
+    assert state_of(asked).replace("_", "-") == "input-required"
+    assert asked["status"]["message"]["parts"][0]["text"] == "Which one?"
+    assert asked["status"]["message"]["taskId"] == asked["id"]
+    done = caller.send("The red", {"kind": "text", "text": "one"} if version == "0.3" else "one", taskId=asked["id"])
+    assert (done["id"], state_of(done)) == (asked["id"], "completed")
+    assert answer_text(done) == "So it is The red\none."
+    said = [message["parts"][0]["text"] for message in done["history"]]
+    assert said == ["Book it", "One moment. ", "Which one?", "The red"]
+    assert len(served.server.runs) == 1
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_stream_ends_with_the_question_and_another_begins_with_the_answer(serve: Serve, version: str) -> None:
+    caller = asking(serve).by(version)
+    method = "message/stream" if version == "0.3" else "SendStreamingMessage"
+    events = caller.stream(method, {"message": message("Book it", version=version)}).rest()
+    fold = folded(events)
+    assert fold.task is not None
+    assert fold.task.state == "input-required"
+    assert version == "1.0" or events[-1]["final"] is True
+    answer = message("The red one", version=version, taskId=fold.task.id, contextId=fold.task.context_id)
+    fold = folded(caller.stream(method, {"message": answer}).rest())
+    assert fold.task is not None
+    assert (fold.task.state, fold.task.artifacts[0].text) == ("completed", "So it is The red one.")
+    again = folded(caller.stream(method, {"message": answer}).rest())  # the same once more: its task
+    assert again.task is not None
+    assert again.task.state == "completed"
+
+
+def test_who_follows_a_task_that_asks_gets_the_question(serve: Serve) -> None:
+    caller = asking(serve).caller
+    asked = caller.send("Book it")
+    (only,) = caller.stream("SubscribeToTask", {"id": asked["id"]}).rest()
+    assert only["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    assert state_of(caller.cancel(asked["id"])) == "canceled"
+
+
+def test_an_answer_is_taken_once_and_is_no_file(serve: Serve) -> None:
+    caller = asking(serve).caller
+    asked = caller.send("Book it")
+    with pytest.raises(Failed) as failed:
+        caller.send({"raw": "YQ==", "mediaType": "image/png"}, taskId=asked["id"])
+    assert failed.value.code == -32602
+    answers = in_threads(*[functools.partial(caller.send, word, taskId=asked["id"]) for word in ("red", "blue")])
+    (refused,) = [answer for answer in answers if isinstance(answer, Failed)]
+    assert refused.code == -32004
+    (taken,) = [answer for answer in answers if not isinstance(answer, Failed)]
+    assert answer_text(taken) in ("So it is red.", "So it is blue.")
+
+
+def test_a_question_without_an_answer_is_told_the_model(serve: Serve) -> None:
+    @tool
+    def ask() -> str:
+        """Ask."""
+        task = current_task()
+        assert task is not None
+        return task.ask("Which one?", timeout=0.05)
+
+    served = serve([[ToolUse("ask")], [lambda request: str(request.messages[-1]["content"])]], tools=[ask])
+    task = served.caller.send("Book it")
+    assert state_of(task) == "input_required"
+    wait(record_of(served, task).ended, "the task did not end")
+    assert "the caller did not answer in time" in answer_text(served.caller.get(task["id"]))
+    with pytest.raises(Failed) as failed:
+        served.caller.send("The red one", taskId=task["id"])
+    assert failed.value.code == -32004
+
+
+def test_closing_ends_a_question(serve: Serve) -> None:
+    served = asking(serve)
+    task = served.caller.send("Book it")
+    record = record_of(served, task)
+    served.app.close()
+    assert record.state == "failed"
+
+
+def test_outside_of_a_task_there_is_nobody_to_ask() -> None:
+    with pytest.raises(ToolError, match="there is nobody to ask"):
+        ask_caller("Which one?")
+
+
+def test_our_own_client_is_asked_and_answers(serve: Serve) -> None:
+    served = asking(serve, public_url=None)
+    with served.app.serve() as server, A2AClient(server.url) as peer:
+        asked = peer.send("Book it")
+        assert (asked.needs_input, asked.text) == (True, "Which one?")
+        done = peer.send("The red one", task_id=asked.task_id, context_id=asked.context_id)
+        assert (done.needs_input, done.text) == (False, "So it is The red one.")

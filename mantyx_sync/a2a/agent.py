@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, Tuple
 
 from ..errors import MantyxConflictError, MantyxError, MantyxNotFoundError, MantyxRunCancelled
+from ..reader import warn_if_threads_are_off
 from ..spec import RunSpec
 from .conversations import Conversations
 from .current import CURRENT, CurrentTask
@@ -114,6 +115,7 @@ class Job:
             except MantyxError:
                 self.unwanted.clear()
                 raise
+        self.record.drop_question()  # a tool that waits for an answer keeps the run from ending
 
     def let_go(self) -> None:
         """Have its thread stop waiting for the run. Does not block."""
@@ -166,6 +168,7 @@ class AgentRunner:
         Raises:
             Refused: The server is being closed, or there can be no more threads.
         """
+        warn_if_threads_are_off()
         with self._lock:
             if self._is_closed:
                 raise Refused(INTERNAL_ERROR, "The agent is being shut down.")
@@ -245,6 +248,8 @@ class AgentRunner:
             threading.current_thread().name = _thread_name(current)
             try:
                 current.context.run(self._perform, current)
+                if self._conversations is not None:
+                    self._conversations.rest(*current.key)
             finally:
                 with self._lock:
                     self._end(current)
@@ -315,11 +320,15 @@ class AgentRunner:
             accepts_data=job.accepts_data,
             fetch_file=settings.fetch_file,
         )
-        with run:
-            job.take(run)
-            for event in run:
-                relay.feed(event)
-            relay.conclude(run.result())
+        job.record.is_behind = lambda: relay.last_seq < run.last_seq
+        try:
+            with run:
+                job.take(run)
+                for event in run:
+                    relay.feed(event)
+                relay.conclude(run.result())
+        finally:
+            job.record.is_behind = lambda: False  # the record outlives the run
 
     def _begin(self, job: Job) -> Run | None:
         """Create the run of a job; `None` if it was canceled before there was one."""

@@ -42,6 +42,8 @@ class Relay:
             fetch_file: Where the files of the platform's tools are to be had. Without it those with an address are
                 passed on by that.
         """
+        self.last_seq = 0
+        """The number of the last event that was reported."""
         self._record = record
         self._is_structured = is_structured
         self._accepts_data = accepts_data
@@ -59,6 +61,7 @@ class Relay:
         elif isinstance(event, ToolFiles):
             parts = (_file_part(file, self._fetch_file(file)) for file in event.files)
             self._record.add_files(part for part in parts if part is not None)
+        self.last_seq = max(self.last_seq, event.seq)
 
     def conclude(self, result: RunResult) -> None:
         """Report the run's success."""

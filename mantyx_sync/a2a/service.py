@@ -10,7 +10,7 @@ from typing import Any, Dict, Mapping, Tuple
 from .agent import AgentRunner, Job
 from .dialects import Dialect
 from .inputs import JSON, accepts, read_input
-from .objects import SendParams, Task
+from .objects import Message, SendParams, Task
 from .requests import Refused, invalid_params, read_list_query, read_send, read_task_id
 from .rpc import (
     PUSH_NOTIFICATION_NOT_SUPPORTED,
@@ -18,7 +18,8 @@ from .rpc import (
     TASK_NOT_FOUND,
     UNSUPPORTED_OPERATION,
 )
-from .tasks import Subscription, TaskRecord, TaskStore, shortened
+from .task_store import TaskStore
+from .tasks import Subscription, TaskRecord, shortened
 
 __all__ = ["AgentService", "Following"]
 
@@ -54,7 +55,7 @@ class AgentService:
         self._block_timeout = block_timeout
 
     def send(self, params: Mapping[str, Any], owner: str, size: int) -> Task:
-        """Take on a task; return it when it is over, or at once if that is what the caller wants.
+        """Take on a task; return it when it is over or asks something, or at once if the caller wants that.
 
         Raises:
             Refused: The message cannot be taken.
@@ -142,12 +143,12 @@ class AgentService:
         message = send.message
         if send.configuration.push_notification is not None:
             raise Refused(PUSH_NOTIFICATION_NOT_SUPPORTED, "Push notifications are not supported.")
+        if message.task_id is not None:
+            return self._go_on(message.task_id, message, owner)
         # Sent again since the answer was lost: the task it began is the answer.
         again = self._store.find_sent(owner, message)
-        if again is not None and message.task_id is None:
+        if again is not None:
             return again, again.follow()
-        if message.task_id is not None:
-            raise self._task_refusal(message.task_id, message.context_id, owner)
         given = read_input(message, self._input_modes)
         is_new_context = message.context_id is None
         context_id = message.context_id or str(uuid.uuid4())
@@ -164,21 +165,31 @@ class AgentService:
             raise
         return record, subscription
 
-    def _task_refusal(self, task_id: str, context_id: str | None, owner: str) -> Refused:
-        """Return why a message for a task that exists is not taken: the agent asks nothing in the middle of one."""
+    def _go_on(self, task_id: str, message: Message, owner: str) -> Tuple[TaskRecord, Subscription]:
+        """Take a message for a task that exists: the answer to what it asks."""
         record = self._find(task_id, owner)
-        if context_id not in (None, record.context_id):
-            return invalid_params("message.contextId", "must be the context of the task, or be left out")
+        if message.context_id not in (None, record.context_id):
+            raise invalid_params("message.contextId", "must be the context of the task, or be left out")
+        if any(known.message_id == message.message_id for known in record.task().history):  # sent again
+            return record, record.follow()
+        if record.state == "input-required":
+            given = read_input(message, self._input_modes)
+            if given.attachments:
+                raise invalid_params("message.parts", "must be text or data: this is the answer to a question")
+            message = replace(message, task_id=task_id, context_id=record.context_id, raw={})
+            subscription = record.answer(message, given.prompt)
+            if subscription is not None:
+                return record, subscription
         advice = "send a message with its contextId alone to go on with the conversation"
         if record.is_over:
-            return Refused(UNSUPPORTED_OPERATION, f"The task is over ({record.state}); {advice}.")
-        return Refused(UNSUPPORTED_OPERATION, f"The task is under way and asks for nothing; {advice}.")
+            raise Refused(UNSUPPORTED_OPERATION, f"The task is over ({record.state}); {advice}.")
+        raise Refused(UNSUPPORTED_OPERATION, f"The task is under way and asks for nothing; {advice}.")
 
     def _wait(self, record: TaskRecord) -> None:
         deadline = None if self._block_timeout is None else time.monotonic() + self._block_timeout
         # In slices, so that a signal handler which raises (a worker's time-out) ends the wait wherever it arrives.
-        while not record.is_over:
+        while not record.settled.is_set():
             left = 1.0 if deadline is None else deadline - time.monotonic()
             if left <= 0:
                 return
-            record.ended.wait(min(left, 1.0))
+            record.settled.wait(min(left, 1.0))

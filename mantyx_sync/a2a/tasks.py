@@ -1,7 +1,6 @@
-"""The tasks an A2A server has taken on: what became of each, who follows it, and how many are kept (a2a §3, §5).
+"""A task that an A2A server has taken on: what became of it, and who follows it (a2a §3, §5).
 
-Everything is in memory, bounded in number, age and size. Whoever follows a task has a queue of its own, so that a
-follower that has gone, or is slow, is in nobody's way.
+Whoever follows a task has a queue of its own, so that a follower that has gone, or is slow, is in nobody's way.
 """
 
 from __future__ import annotations
@@ -9,13 +8,13 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import OrderedDict
 from dataclasses import replace
 from typing import Callable, Iterable, List, Sequence, Tuple
 
 from ..roster import Roster
 from ..transport.bell import Inbox
 from .objects import (
+    TERMINAL_STATES,
     Artifact,
     ArtifactUpdate,
     Event,
@@ -26,11 +25,10 @@ from .objects import (
     TaskStatus,
     TextPart,
     format_timestamp,
+    is_settled,
 )
-from .requests import ListQuery, Refused, page_token
-from .rpc import INTERNAL_ERROR
 
-__all__ = ["Subscription", "TaskRecord", "TaskStore", "shortened"]
+__all__ = ["Question", "Subscription", "TaskRecord", "shortened"]
 
 ANSWER = "answer"
 """The id of the artifact that holds what the agent says."""
@@ -44,13 +42,16 @@ def shortened(task: Task, history_length: int | None, *, with_artifacts: bool = 
 
 
 class Subscription:
-    """What happens to a task from one moment on: first the task as it was, then each update. For one reader."""
+    """What happens to a task from one moment on: first the task as it was, then each update. For one reader.
+
+    It ends with the task, and also when the task asks its caller something.
+    """
 
     def __init__(self, task: Task) -> None:
         self.task = task
         """The task at that moment."""
         self._inbox: Inbox[Event | None] = Inbox()
-        self._is_over = task.is_terminal
+        self._is_over = task.is_settled
 
     def put(self, event: Event | None) -> None:
         """Add an update; `None` ends it. Does not block."""
@@ -96,6 +97,25 @@ def _joined(first: Event, second: Event) -> Event:
     return replace(first, artifact=replace(first.artifact, parts=(TextPart(text),)))
 
 
+class Question:
+    """What a task asks its caller, until the answer comes."""
+
+    def __init__(self) -> None:
+        self._inbox: Inbox[str | None] = Inbox()
+
+    def put(self, text: str | None) -> None:
+        """Give the answer; `None` if none will come. Does not block."""
+        self._inbox.put(text)
+
+    def get(self, deadline: float) -> str | None:
+        """Wait for the answer; `None` if none will come, since nobody wants the task any more.
+
+        Raises:
+            TimeoutError: There was none until `deadline` (monotonic clock).
+        """
+        return self._inbox.get(deadline)
+
+
 class TaskRecord:
     """One task. All methods may be called from any thread; none blocks or does I/O.
 
@@ -128,6 +148,9 @@ class TaskRecord:
         self.message = message
         self.size = size
         self.ended = threading.Event()
+        """Set for good when the task is over."""
+        self.settled = threading.Event()
+        """Set while nothing happens unless the caller acts: the task is over, or asks something."""
         self.changed_at = clock()
         self.place = 0  # where it is in listings; kept by the store
         self._clock = clock
@@ -139,6 +162,9 @@ class TaskRecord:
         self._is_replaced = False  # the next piece begins the answer anew
         self._final_parts: Tuple[Part, ...] | None = None
         self._files: Tuple[Artifact, ...] = ()
+        self._question: Question | None = None
+        self.is_behind: Callable[[], bool] = lambda: False
+        """Tells whether the run has said things that are not reported yet."""
         # Weak: a follower that is dropped without being closed is not kept alive by the task.
         self._followers: Roster[Subscription] = Roster()
 
@@ -173,7 +199,14 @@ class TaskRecord:
 
     def say(self, text: str) -> None:
         """Report what the agent says on the way."""
-        self._set_status("working", text)
+        with self._lock:
+            if self.is_over:
+                return
+            if self._status.state == "input-required":  # it was said before the question; a tool may be quicker
+                self._history = (*self._history, self._message(text))
+                return
+            self._change_status("working", text)
+        self._on_change(self)
 
     def begin_anew(self) -> None:
         """Have the next piece begin the answer anew: what was written so far was not it."""
@@ -219,29 +252,87 @@ class TaskRecord:
 
     def finish(self, state: str, text: str | None = None) -> bool:
         """End the task in a terminal state, with a message if `text` is given. False if it was over before."""
-        return self._set_status(state, text, is_final=True)
+        return self._set_status(state, text)
+
+    # What it asks its caller
+
+    def ask(self, text: str) -> Question | None:
+        """Ask the caller something; streams and waiting sends end with the question.
+
+        Returns:
+            Where the answer will be; `None` if the task is over, or asks something already.
+        """
+        question = Question()
+        with self._lock:
+            if self.is_over or self._question is not None:
+                return None
+            self._question = question
+        self._set_status("input-required", text)
+        return question
+
+    def answer(self, message: Message, text: str) -> Subscription | None:
+        """Give the caller's answer, and follow what becomes of it. `None` if nothing is asked."""
+        with self._lock:
+            question, self._question = self._question, None
+            if question is None or self._status.state != "input-required":
+                self._question = question
+                return None
+            self._change_status("working", None)
+            self._history = (*self._history, message)
+            subscription = Subscription(self._snapshot())
+            self._followers.add(subscription)
+        self._on_change(self)
+        question.put(text)
+        return subscription
+
+    def drop_question(self) -> None:
+        """Have who waits for an answer wait no longer."""
+        question = self._question
+        if question is not None:
+            question.put(None)
+
+    def withdraw(self, question: Question) -> None:
+        """Go on without the answer, if it has not come."""
+        with self._lock:
+            is_open = self._question is question
+            if is_open:
+                self._question = None
+        if is_open:
+            self._set_status("working", None)
 
     def _answer(self, parts: Tuple[Part, ...], *, append: bool, last_chunk: bool = False) -> ArtifactUpdate:
         return ArtifactUpdate(self.id, Artifact(ANSWER, parts, name=ANSWER), self.context_id, append, last_chunk)
 
-    def _set_status(self, state: str, text: str | None, *, is_final: bool = False) -> bool:
-        message = None
-        if text is not None:
-            message = Message(str(uuid.uuid4()), "agent", (TextPart(text),), self.context_id, self.id)
+    def _set_status(self, state: str, text: str | None) -> bool:
         with self._lock:
             if self.is_over:
                 return False
-            if self._status.message is not None:  # what was said before is history now
-                self._history = (*self._history, self._status.message)
-            self.changed_at = self._clock()
-            self._status = TaskStatus(state, message, format_timestamp(self.changed_at))
-            self._publish(StatusUpdate(self.id, self._status, self.context_id, final=is_final))
-            if is_final:
-                self.ended.set()
-                for follower in self._followers.items():
-                    follower.put(None)
+            self._change_status(state, text)
         self._on_change(self)
         return True
+
+    def _change_status(self, state: str, text: str | None) -> None:
+        """Change the status. Called with the lock held."""
+        message = None if text is None else self._message(text)
+        if self._status.message is not None:  # what was said before is history now
+            self._history = (*self._history, self._status.message)
+        self.changed_at = self._clock()
+        self._status = TaskStatus(state, message, format_timestamp(self.changed_at))
+        is_last = is_settled(state)
+        self._publish(StatusUpdate(self.id, self._status, self.context_id, final=is_last))
+        if not is_last:
+            self.settled.clear()
+            return
+        if state in TERMINAL_STATES:
+            self.ended.set()
+            self.drop_question()
+        self.settled.set()
+        for follower in self._followers.items():
+            follower.put(None)
+            self._followers.discard(follower)
+
+    def _message(self, text: str) -> Message:
+        return Message(str(uuid.uuid4()), "agent", (TextPart(text),), self.context_id, self.id)
 
     # Who follows it
 
@@ -249,7 +340,7 @@ class TaskRecord:
         """Return what happens from now on."""
         with self._lock:
             subscription = Subscription(self._snapshot())
-            if not self.is_over:
+            if not subscription.task.is_settled:
                 self._followers.add(subscription)
             return subscription
 
@@ -260,132 +351,3 @@ class TaskRecord:
     def _publish(self, event: Event) -> None:
         for follower in self._followers.items():
             follower.put(event)
-
-
-class TaskStore:
-    """The tasks of a server, by id and owner. All methods may be called from any thread."""
-
-    def __init__(
-        self,
-        *,
-        max_tasks: int,
-        task_ttl: float,
-        max_stored_bytes: int,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Hold nothing yet.
-
-        Args:
-            max_tasks: How many tasks are kept; the ones that ended first make room.
-            task_ttl: Seconds a task is kept after it has ended.
-            max_stored_bytes: What all of them may take, about.
-            clock: The time that ages go by.
-        """
-        self._max_tasks = max_tasks
-        self._task_ttl = task_ttl
-        self._max_stored_bytes = max_stored_bytes
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._records: dict[str, TaskRecord] = {}
-        self._by_message: dict[Tuple[str, str], TaskRecord] = {}
-        self._ended: OrderedDict[str, float] = OrderedDict()  # by id, when; the first one first
-        self._places = 0
-        self._sizes: dict[str, int] = {}
-        self._stored_bytes = 0
-
-    def add(self, record: TaskRecord) -> None:
-        """Take in a task.
-
-        Raises:
-            Refused: There is no room: as many tasks as are allowed are under way.
-        """
-        with self._lock:
-            self._drop_expired()
-            while self._ended and not self._has_room(record):
-                self._drop(next(iter(self._ended)))
-            if not self._has_room(record):
-                raise Refused(INTERNAL_ERROR, "The agent has as many tasks under way as it takes; try again later.")
-            self._records[record.id] = record
-            self._by_message[record.owner, record.message.message_id] = record
-            self._note_size(record)
-            self._note_place(record)
-
-    def get(self, task_id: str, owner: str) -> TaskRecord | None:
-        """Return a task; `None` if there is none of that id, or it is somebody else's."""
-        with self._lock:
-            self._drop_expired()
-            record = self._records.get(task_id)
-            return record if record is not None and record.owner == owner else None
-
-    def find_sent(self, owner: str, message: Message) -> TaskRecord | None:
-        """Return the task that this very message began, if it was sent before: the answer to that was lost."""
-        with self._lock:
-            self._drop_expired()
-            record = self._by_message.get((owner, message.message_id))
-        if record is None or record.message.parts != message.parts:
-            return None
-        return record if message.context_id in (None, record.context_id) else None
-
-    def list(self, owner: str, query: ListQuery) -> Tuple[List[Task], str, int]:
-        """Return a page of an owner's tasks, last changed first, the token of the next page, and how many match."""
-        with self._lock:
-            self._drop_expired()
-            found = [record for record in self._records.values() if record.owner == owner]
-        found = [record for record in found if _matches(record, query)]
-        found.sort(key=lambda record: record.place, reverse=True)
-        page = [record for record in found if query.before is None or record.place < query.before]
-        shown = page[: query.page_size]
-        token = page_token(shown[-1].place) if len(page) > len(shown) else ""
-        tasks = [
-            shortened(record.task(), query.history_length, with_artifacts=query.with_artifacts) for record in shown
-        ]
-        return tasks, token, len(found)
-
-    def changed(self, record: TaskRecord) -> None:
-        """Note that the status of a task has changed; one that has ended begins to age."""
-        with self._lock:
-            if record.id not in self._records:
-                return
-            self._note_place(record)
-            if record.is_over and record.id not in self._ended:
-                self._note_size(record)
-                while self._ended and self._stored_bytes > self._max_stored_bytes:
-                    self._drop(next(iter(self._ended)))
-                self._ended[record.id] = self._clock()
-
-    def _note_size(self, record: TaskRecord) -> None:
-        self._stored_bytes += record.size - self._sizes.get(record.id, 0)
-        self._sizes[record.id] = record.size
-
-    def _note_place(self, record: TaskRecord) -> None:
-        self._places += 1
-        record.place = self._places
-
-    def _has_room(self, record: TaskRecord) -> bool:
-        return (
-            len(self._records) < self._max_tasks and self._stored_bytes + record.size <= self._max_stored_bytes
-        ) or not self._records
-
-    def _drop_expired(self) -> None:
-        limit = self._clock() - self._task_ttl
-        while self._ended:
-            task_id, ended_at = next(iter(self._ended.items()))
-            if ended_at > limit:
-                return
-            self._drop(task_id)
-
-    def _drop(self, task_id: str) -> None:
-        del self._ended[task_id]
-        record = self._records.pop(task_id)
-        self._stored_bytes -= self._sizes.pop(task_id)
-        key = (record.owner, record.message.message_id)
-        if self._by_message.get(key) is record:
-            del self._by_message[key]
-
-
-def _matches(record: TaskRecord, query: ListQuery) -> bool:
-    if query.context_id is not None and record.context_id != query.context_id:
-        return False
-    if query.state is not None and record.state != query.state:
-        return False
-    return query.changed_since is None or record.changed_at >= query.changed_since

@@ -35,7 +35,7 @@ from .requests import Call, Refused, read_call, write_failure, write_success
 from .rpc import INTERNAL_ERROR, INVALID_REQUEST, PUSH_NOTIFICATION_NOT_SUPPORTED, UNSUPPORTED_OPERATION
 from .server_card import card_bytes, card_etag, read_skills, write_card
 from .service import AgentService
-from .tasks import TaskStore
+from .task_store import TaskStore
 
 if TYPE_CHECKING:
     from typing_extensions import Literal, Unpack
@@ -95,7 +95,8 @@ class A2AApp:
     **Callers** are told apart by `authorize`; tasks and contexts are visible to the caller that made them alone.
     Without `authorize` everybody is the same caller: do that only where every caller may see every task.
     Context variables that are set in `authorize` are seen by the agent's tools, and `current_task()` tells them who
-    asks and takes files for the caller.
+    asks, takes files for the caller, and asks the caller back: the task is `input-required` then. `ask_caller` among
+    the agent's `tools` lets the model do so.
     """
 
     @spec_signature(purpose="session")

@@ -42,6 +42,9 @@ class Script:
             return [[Failure("secret of 10.0.0.7", error_class="rate_limit")]]
         if prompt == "tool":
             return [["Let me look. ", ToolUse("look")], ["I have ", "seen."]]
+        if prompt == "ask":
+            asked = ToolUse("ask_caller", {"question": "Which one?"})
+            return [[asked], [lambda request: f"So it is {request.messages[-1]['content']}."]]
         if prompt == "lines":
             return [[LINES]]
         if prompt == "files":

@@ -105,6 +105,14 @@ def test_a_failed_run_tells_its_kind_and_no_more(asked: Asked) -> None:
     assert asked.found["fail"] == {"state": "failed", "text": text}
 
 
+def test_an_agent_asks_back_and_goes_on_with_the_answer(asked: Asked) -> None:
+    ask = asked.found["ask"]
+    assert [state.replace("_", "-") for state in ask["states"]] == ["submitted", "working", "input-required"]
+    assert ask["text"] == ["Which one?"]
+    assert (ask["answer"]["states"], ask["answer"]["answer"]) == (["working", "completed"], "So it is the red one.")
+    assert ask["plain"] == "So it is the blue one."
+
+
 def test_a_task_can_be_polled(asked: Asked) -> None:
     assert asked.found["poll"]["at once"] in ("submitted", "working")
     assert asked.found["poll"]["then"] == "completed"

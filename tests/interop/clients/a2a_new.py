@@ -111,6 +111,10 @@ async def play(url: str, version: str) -> dict[str, Any]:
                 folded.feed(event)
             return folded
 
+        async def question(asked: Any, task_id: str) -> list[str]:
+            task = await asked.get_task(types.GetTaskRequest(id=task_id))
+            return [part.text for part in task.status.message.parts]
+
         async def last(asked: Any, events: Any) -> Any:
             """Return the task that an answer is about, as it is now."""
             folded = await fold(events)
@@ -136,6 +140,15 @@ async def play(url: str, version: str) -> dict[str, Any]:
         found["file in"] = (await fold(streaming.send_message(request("files", part)))).outcome()
         failed = await last(streaming, streaming.send_message(request("fail")))
         found["fail"] = {"state": state(failed), "text": [part.text for part in failed.status.message.parts]}
+
+        # Asked back
+        folded = await fold(streaming.send_message(request("ask")))
+        found["ask"] = {"states": folded.states, "text": await question(streaming, folded.task.id)}
+        answer = request("the red one", task_id=folded.task.id, context_id=folded.task.context_id)
+        found["ask"]["answer"] = (await fold(streaming.send_message(answer))).outcome()
+        folded = await fold(plain.send_message(request("ask")))
+        answer = request("the blue one", task_id=folded.task.id)
+        found["ask"]["plain"] = (await fold(plain.send_message(answer))).outcome()["answer"]
 
         # A task that is asked for
         (answer,) = [event async for event in polling.send_message(request("hold poll"))]

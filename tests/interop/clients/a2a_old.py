@@ -128,6 +128,15 @@ async def play(url: str, version: str) -> dict[str, Any]:
             "text": [part.root.text for part in failed.status.message.parts],
         }
 
+        folded = await fold(streaming.send_message(message("ask")))
+        text = [part.root.text for part in folded.task.status.message.parts]
+        found["ask"] = {"states": folded.states, "text": text}
+        answer = message("the red one", task_id=folded.task.id, context_id=folded.task.context_id)
+        found["ask"]["answer"] = (await fold(streaming.send_message(answer))).outcome()
+        folded = await fold(plain.send_message(message("ask")))
+        answer = message("the blue one", task_id=folded.task.id)
+        found["ask"]["plain"] = (await fold(plain.send_message(answer))).outcome()["answer"]
+
         ((asked, _),) = [event async for event in polling.send_message(message("hold poll"))]
         found["poll"] = {"at once": asked.status.state.value}
         say("let go hold poll")

@@ -12,8 +12,7 @@ from typing import Any, Callable
 sys.path.extend(sys.argv[2:3])  # behind our own, so that nothing of ours comes from there
 
 from mantyx_sync import MantyxClient, ToolResultFile, tool
-from mantyx_sync.a2a.current import current_task
-from mantyx_sync.a2a.wsgi import A2AApp
+from mantyx_sync.a2a import A2AApp, ask_caller, current_task
 
 THREADS = 16
 
@@ -43,7 +42,7 @@ def make_app(url: str) -> A2AApp:
         name="Helper",
         description="Helps.",
         system_prompt="You help.",
-        tools=[look],
+        tools=[look, ask_caller],
         authorize=authorize,
         heartbeat=0.2,
         security_schemes={"bearer": {"type": "http", "scheme": "bearer"}},
