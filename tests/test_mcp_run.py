@@ -7,25 +7,45 @@ import os
 import pickle
 import sys
 import threading
+import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 
 from mantyx_sync import (
+    LocalMcpHttpTransport,
     LocalMcpServer,
+    LocalMcpStdioTransport,
     MantyxClient,
     MantyxConfigError,
     MantyxError,
     MantyxTimeoutError,
+    ToolContext,
+    ToolError,
     define_local_mcp,
     define_local_tool,
     is_local_mcp_server,
 )
+from mantyx_sync.errors import ToolInputError
+from mantyx_sync.events import decode
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
-from mantyx_sync.mcp import McpAuthError, McpClient, McpConnectionError
+from mantyx_sync.mcp import (
+    McpAuthError,
+    McpClient,
+    McpConnectionError,
+    McpInputRequired,
+    McpOutputError,
+    McpProtocolError,
+    McpRequestError,
+    McpResult,
+    McpStatusError,
+    McpText,
+)
 from mantyx_sync.mcp.names import model_name
+from mantyx_sync.mcp.ref import failure_text
 from mantyx_sync.tools.refs import ToolRef
+from mantyx_sync.tools.registry import Registry
 from tests.mcp_http_server import Call, McpWire
 from tests.processes import Child
 from tests.wire import DEADLINE_S, wait_until
@@ -445,3 +465,82 @@ def test_many_threads_use_the_tools_of_one_run_at_once(stdio: Stdio) -> None:
         for each in (session, *sessions):
             each.close()
     stdio.wait_gone()
+
+
+# ------------------------------------------------------------------------------------------- what the model is told
+
+OUTPUT = McpOutputError("the output does not fit", tool_name="t", result=McpResult((McpText("12"),)))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (McpConnectionError("SECRET", sent=False), "the connection to MCP server 'fs' failed"),
+        (
+            McpConnectionError("SECRET"),
+            "the connection to MCP server 'fs' failed; whether the call was carried out is not known",
+        ),
+        (
+            McpConnectionError("SECRET", exit_code=-9, stderr_tail="SECRET", sent=False),
+            "MCP server 'fs' ended during the call (SIGKILL)",
+        ),
+        (McpConnectionError("x", exit_code=-999, sent=False), "MCP server 'fs' ended during the call (exit code -999)"),
+        (McpRequestError("x", method="tools/call", rpc_code=-1), "MCP server 'fs' refused the call: error -1"),
+        (McpStatusError("SECRET", status=503), "MCP server 'fs' failed with HTTP 503"),
+        (
+            McpInputRequired("x", methods=["roots/list"]),
+            "MCP server 'fs' wants something that cannot be given here: roots/list",
+        ),
+        (McpProtocolError("SECRET"), "MCP server 'fs' failed (McpProtocolError)"),
+        (OUTPUT, "MCP server 'fs': the result does not fit what the tool says of its results. It was: 12"),
+    ],
+)
+def test_a_model_reads_a_short_reason_without_what_a_log_may_hold(error: Exception, said: str) -> None:
+    assert failure_text(error, "MCP server 'fs'", 5.0) == said
+
+
+class Lent:
+    """An opening without time, or with as much as it takes."""
+
+    def __init__(self, deadline: Optional[float] = None) -> None:
+        self.deadline = deadline
+        self.closers: List[Any] = []
+
+    def at_end(self, close: Any) -> None:
+        self.closers.append(close)
+
+
+def test_without_time_left_nothing_is_started(stdio: Stdio) -> None:
+    with pytest.raises(MantyxTimeoutError, match="no time left"):
+        stdio("echo").resolve(Lent(time.monotonic() - 1))
+    assert not stdio.pids()
+
+
+def test_calls_that_cannot_be_made_are_refused_here(stdio: Stdio) -> None:
+    lent = Lent(time.monotonic() + DEADLINE_S)
+    registry = Registry([stdio("a_echo").resolve(lent)])
+
+    def answer(name: str, args: Any) -> str:
+        data = {"toolUseId": "t", "name": name, "args": args, "kind": "mcp_local", "mcpServer": "fs"}
+        call: Any = decode({"seq": 1, "type": "local_tool_call", "data": data})
+        answerer: Any = registry.find(call)
+        return str(answerer.answer(call, ToolContext()).result)
+
+    try:
+        assert answer("a_echo", {"text": "x"}) == "x"
+        with pytest.raises(ToolError, match="MCP server 'fs' offers no tool named 'b_echo'; there are: a_echo"):
+            answer("b_echo", {})
+        with pytest.raises(ToolInputError, match=r"tool 'a_echo': arguments\.other: got nan"):
+            answer("a_echo", {"other": float("nan")})
+        with pytest.raises(ToolInputError, match="must be an object"):
+            answer("a_echo", [1])
+    finally:
+        for close in lent.closers:
+            close()
+
+
+def test_a_definition_by_hand_needs_one_way_to_the_server() -> None:
+    both = LocalMcpServer("fs", LocalMcpHttpTransport("http://x"), LocalMcpStdioTransport("x"))
+    for ref in (LocalMcpServer("fs"), both):
+        with pytest.raises(MantyxConfigError, match="http, stdio and client: must be one of the three"):
+            ref.resolve(Lent())

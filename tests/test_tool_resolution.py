@@ -656,3 +656,50 @@ def test_a_child_of_a_fork_uses_its_sessions_tools_and_closes_what_is_its_own() 
             for line in ("fs.read 1", "fs.read 2", "closed False", "left", "fs.read 2", "closed True"):
                 child.expect(line)
             child.ends()
+
+
+# ------------------------------------------------------------------------------------------- odd moments
+
+
+def test_a_client_that_is_closed_while_a_server_is_being_opened_ends_the_wait() -> None:
+    opening, gave_up = threading.Event(), threading.Event()
+
+    def hang(lent: Any) -> None:
+        lent.at_end(gave_up.set)
+        opening.set()
+        assert gave_up.wait(DEADLINE_S)
+
+    errors: List[BaseException] = []
+    with serve() as server, client_of(server) as client:
+
+        def work() -> None:
+            try:
+                client.run_agent(**SAY, tools=[Elsewhere(before=hang)])
+            except MantyxError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        assert opening.wait(DEADLINE_S)
+        client.close()
+        thread.join(DEADLINE_S)
+        assert routes(server) == []
+    assert [getattr(error, "code", None) for error in errors] == ["closed"]
+
+
+def test_without_threads_there_is_an_error_and_nothing_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def fail(thread: threading.Thread) -> None:
+        if thread.name == "mantyx-tools-second":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    first = Elsewhere("first", ("a",))
+    with serve() as server, client_of(server) as client:
+        monkeypatch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(MantyxError, match="no thread can be started to open them") as caught:
+            client.run_agent(**SAY, tools=[first, Elsewhere("second", ("b",))])
+        assert caught.value.code == "no_thread"
+        assert routes(server) == []
+        wait_closed(first)
