@@ -60,8 +60,8 @@ class LocalA2ATool:
 
     name: str
     agent_card_url: Optional[str] = None
-    agent_card: Union[AgentCard, Mapping[str, Any], None] = field(default=None, repr=False)
     headers: Optional[Mapping[str, str]] = field(default=None, repr=False)
+    agent_card: Union[AgentCard, Mapping[str, Any], None] = field(default=None, repr=False)
     description: str = field(default="", repr=False)
     client: Optional[A2AClient] = field(default=None, repr=False)
     session: Optional[requests.Session] = field(default=None, repr=False)
