@@ -18,7 +18,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import pytest
 
-__all__ = ["HERE", "Program", "node_script", "program", "python_of", "version_of", "versions"]
+__all__ = ["HERE", "Program", "children", "node_script", "program", "python_of", "version_of", "versions"]
 
 HERE = Path(__file__).parent
 DEADLINE_S = 30.0
@@ -67,6 +67,19 @@ def versions() -> dict[str, str]:
     for name in (*PYTHON_PACKAGES, *NODE_PACKAGES):
         with contextlib.suppress(pytest.skip.Exception):
             found[name] = version_of(name)
+    return found
+
+
+def children() -> set[int]:
+    """Return the ids of the processes that are our children, dead ones that were not reaped included."""
+    if not os.path.isdir("/proc/self"):
+        pytest.skip("this system does not show its processes in /proc")
+    found = set()
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            after_name = Path("/proc", entry, "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+            if int(after_name.split()[1]) == os.getpid():
+                found.add(int(entry))
     return found
 
 

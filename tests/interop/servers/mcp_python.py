@@ -251,7 +251,7 @@ class Events:
         return stream_id
 
 
-def serve_http(*words: str) -> None:
+def http_app(*words: str) -> Any:
     options: dict[str, Any] = {"stateless_http": "stateless" in words, "json_response": "json" in words}
     for word in words:
         if word.startswith("idle="):
@@ -259,14 +259,16 @@ def serve_http(*words: str) -> None:
     if "events" in words:
         options.update(event_store=Events(), retry_interval=100)
     if IS_NEW:
-        app = server.streamable_http_app(**options)
-    else:
-        for name in ("stateless_http", "json_response", "session_idle_timeout"):
-            if name in options:
-                setattr(server.settings, name, options[name])
-        server._event_store = options.get("event_store")
-        server._retry_interval = options.get("retry_interval")
-        app = server.streamable_http_app()
+        return server.streamable_http_app(**options)
+    for name in ("stateless_http", "json_response", "session_idle_timeout"):
+        if name in options:
+            setattr(server.settings, name, options[name])
+    server._event_store = options.get("event_store")
+    server._retry_interval = options.get("retry_interval")
+    return server.streamable_http_app()
+
+
+def serve(app: Any) -> None:
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
     print(f"PORT {listener.getsockname()[1]}", flush=True)
     uvicorn.Server(uvicorn.Config(app, log_level="error")).run(sockets=[listener])
@@ -276,4 +278,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "stdio":
         server.run("stdio")
     else:
-        serve_http(*sys.argv[2:])
+        serve(server.sse_app() if sys.argv[1] == "sse" else http_app(*sys.argv[2:]))
