@@ -13,8 +13,9 @@ from __future__ import annotations
 from .agent import DEFAULT_URL, Agent
 from .agent_tool import agent_tool
 from .errors import SpaceFixRegistrationError
-from .items import Prompt, Resource, ServedTool, expose, prompt, resource
+from .items import Prompt, Resource, prompt, resource
 from .registration import PlanLimits, Registration, check_registration
+from .served import ServedTool, expose
 from .status import AgentStatus, CallReport, Disconnect
 from .trace import TraceContext, current_trace
 from .workers import WorkerPool

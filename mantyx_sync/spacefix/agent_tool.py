@@ -11,7 +11,8 @@ from ..spec import build_spec, spec_signature
 from ..tools.cancellation import Cancellation
 from ..tools.context import ToolContext
 from ..tools.function import define_local_tool
-from .items import ServedTool, expose
+from .handlers import check_name
+from .served import ServedTool, expose
 
 if TYPE_CHECKING:
     from ..client import MantyxClient
@@ -56,6 +57,7 @@ def agent_tool(
         MantyxConfigError: Something of this is not allowed.
         TypeError: A field has no such name.
     """
+    check_name(name, "a tool's name")
     text(description, "description")
     if "prompt" in spec:
         raise refusal("prompt", "a text", "be left out: it is what the caller of the tool asks")
@@ -65,7 +67,7 @@ def agent_tool(
         return _Question(client, name, spec, output_type).ask(arguments["prompt"], context)
 
     inner = define_local_tool(
-        name=text(name, "name").replace("-", "_"),
+        name=name.replace("-", "_"),
         description=description,
         parameters={
             "type": "object",

@@ -1,104 +1,17 @@
-"""What an agent serves: tools, resources and prompts, each with the function that answers for it.
-
-`@tool` functions and plain functions are tools as they are; `expose` gives one of them another name, annotations or
-limits for MCP clients. `resource` and `prompt` make the other two of functions.
-"""
+"""Resources and prompts: functions of this process that MCP clients read and ask for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from ..checks import closest, refusal, seconds, shown, string, text, whole_number
-from ..errors import MantyxConfigError
-from ..hints.docstrings import DocInfo, read_docstring
-from ..limits import SPACEFIX_MAX_TITLE_CHARS, SPACEFIX_NAME
-from ..tools.arguments import read_arguments
-from ..tools.binding import Binding, FunctionBinding, innermost, refuse_async, too_deep
+from ..checks import refusal, string, text
+from ..tools.binding import Binding, FunctionBinding
 from ..tools.context import ToolContext
-from ..tools.function import as_tool_ref, tool
-from ..tools.refs import LocalTool
-from .answers import prompt_value, resource_value, tool_value
+from .answers import prompt_value, resource_value
+from .handlers import call_handler, check_limits, check_name, own_name, read_handler
 
-__all__ = ["Prompt", "Resource", "ServedTool", "expose", "prompt", "resource", "served_tool"]
-
-_ANNOTATIONS = {
-    "title": "title",
-    "read_only_hint": "readOnlyHint",
-    "destructive_hint": "destructiveHint",
-    "idempotent_hint": "idempotentHint",
-    "open_world_hint": "openWorldHint",
-}
-NAME_RULE = "be 1 to 64 letters, digits, _ and -"
-
-
-@dataclass(frozen=True, eq=False)
-class ServedTool:
-    """A tool as MCP clients see it. Made by `expose`; an `Agent` makes one of each function it is given.
-
-    Args:
-        tool: What answers.
-        name: What clients call it; the tool's own name unless given.
-        description: What the model reads; the tool's own unless given.
-        annotations: Hints for clients: `title` and the booleans `readOnlyHint`, `destructiveHint`, `idempotentHint`,
-            `openWorldHint`, also in Python's spelling. Others are dropped, as the gateway does. A tool that is
-            `read_only` has `readOnlyHint` unless that is said here: only such tools are offered to read-only clients.
-        timeout: Seconds a call may take; the tool's own unless given.
-        max_concurrency: How many calls may run at once; the tool's own unless given.
-
-    Raises:
-        MantyxConfigError: Something of this cannot be registered.
-    """
-
-    tool: LocalTool
-    name: str = ""
-    description: Optional[str] = None
-    annotations: Optional[Mapping[str, Any]] = None
-    timeout: Optional[float] = None
-    max_concurrency: Optional[int] = None
-
-    def __post_init__(self) -> None:
-        name = self.name or self.tool.name
-        if not isinstance(name, str) or SPACEFIX_NAME.fullmatch(name) is None:
-            raise refusal("a tool's name", shown(name), NAME_RULE)
-        where = f"tool {name!r}"
-        self._set("name", name)
-        if self.description is None:
-            self._set("description", self.tool.description)
-        string(self.description, f"{where}: description")
-        self._set("annotations", _annotations(self.annotations, name, self.tool.read_only))
-        self._set("timeout", self.tool.timeout if self.timeout is None else self.timeout)
-        if self.max_concurrency is None:
-            self._set("max_concurrency", self.tool.max_concurrency)
-        _check_limits(where, self.timeout, self.max_concurrency)
-
-    def to_wire(self) -> Dict[str, Any]:
-        """Return the entry of `tools` (spacefix, "Tool")."""
-        wire: Dict[str, Any] = {"name": self.name}
-        if self.description:
-            wire["description"] = self.description
-        if self.tool.parameters is not None:
-            wire["inputSchema"] = self.tool.parameters
-        if self.annotations:
-            wire["annotations"] = dict(self.annotations)
-        return wire
-
-    def answer(self, args: object, context: ToolContext) -> Any:
-        """Run the handler on the arguments of a call and return the `result` of its answer. Blocks.
-
-        They are checked against the schema once more: the gateway does not look at `pattern`, `patternProperties`
-        and `format`.
-
-        Raises:
-            ToolInputError: They do not fit; the handler did not run.
-            ToolError: The handler raised it, or what it returned cannot be sent.
-            BaseException: Whatever else the handler raised.
-        """
-        assert self.tool.binding is not None  # every LocalTool has one
-        return tool_value(_call(self.tool.execute, self.tool.binding, args, context, self.name), self.name)
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+__all__ = ["Prompt", "Resource", "prompt", "resource"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +44,7 @@ class Resource:
     def __post_init__(self) -> None:
         text(self.uri, "a resource's uri")
         where = f"resource {self.uri[:80]!r}"
-        doc = _read_handler(self.handler, where)
+        doc = read_handler(self.handler, where)
         binding = FunctionBinding(self.handler, where, doc)
         needed = [name for name in (binding.schema or {}).get("required", ()) if name != "uri"]
         if needed:
@@ -139,13 +52,13 @@ class Resource:
                 f"{where}: its function", f"the parameter {needed[0]!r}", "have none without a default but 'uri'"
             )
         self._set("binding", binding)
-        self._set("name", _own_name(self.handler) if self.name is None else self.name)
+        self._set("name", own_name(self.handler) if self.name is None else self.name)
         self._set("description", doc.description if self.description is None else self.description)
         string(self.name, f"{where}: name")
         string(self.description, f"{where}: description")
         if self.mime_type is not None:
             text(self.mime_type, f"{where}: mime_type")
-        _check_limits(where, self.timeout, self.max_concurrency)
+        check_limits(where, self.timeout, self.max_concurrency)
 
     def to_wire(self) -> Dict[str, Any]:
         """Return the entry of `resources` (spacefix, "Resource")."""
@@ -160,7 +73,7 @@ class Resource:
         assert self.binding is not None  # set in __post_init__
         takes_uri = "uri" in (self.binding.schema or {}).get("properties", {})
         given = {"uri": self.uri} if takes_uri else {}
-        return resource_value(_call(self.handler, self.binding, given, context, self.uri), self.uri)
+        return resource_value(call_handler(self.handler, self.binding, given, context, self.uri), self.uri)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
@@ -194,11 +107,9 @@ class Prompt:
     arguments: List[Dict[str, Any]] = field(init=False, default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
-        name = self.name or _own_name(self.handler)
-        if not isinstance(name, str) or SPACEFIX_NAME.fullmatch(name) is None:
-            raise refusal("a prompt's name", shown(name), NAME_RULE)
+        name = check_name(self.name or own_name(self.handler), "a prompt's name")
         where = f"prompt {name!r}"
-        doc = _read_handler(self.handler, where)
+        doc = read_handler(self.handler, where)
         binding = FunctionBinding(self.handler, where, doc)
         self._set("name", name)
         self._set("binding", binding)
@@ -207,7 +118,7 @@ class Prompt:
         if self.title is not None:
             string(self.title, f"{where}: title")
         self._set("arguments", _prompt_arguments(binding.schema or {}, where))
-        _check_limits(where, self.timeout, self.max_concurrency)
+        check_limits(where, self.timeout, self.max_concurrency)
 
     def to_wire(self) -> Dict[str, Any]:
         """Return the entry of `prompts` (spacefix, "Prompt")."""
@@ -220,56 +131,10 @@ class Prompt:
     def answer(self, args: object, context: ToolContext) -> Any:
         """Run the handler and return the `result` of the answer. Blocks; raises as `ServedTool.answer` does."""
         assert self.binding is not None  # set in __post_init__
-        return prompt_value(_call(self.handler, self.binding, args, context, self.name), self.name)
+        return prompt_value(call_handler(self.handler, self.binding, args, context, self.name), self.name)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
-
-
-def expose(
-    value: Any,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    annotations: Mapping[str, Any] | None = None,
-    parameters: Mapping[str, Any] | None = None,
-    timeout: float | None = None,
-    max_concurrency: int | None = None,
-) -> ServedTool:
-    """Offer a function, or a tool made by `@tool` or `define_local_tool`, to MCP clients under your own terms.
-
-    Args:
-        value: The function or tool.
-        name: 1 to 64 letters, digits, `_` and `-`.
-        description: What the model reads about it.
-        annotations: As `ServedTool`.
-        parameters: A JSON Schema in place of a function's hints; a tool has its schema already.
-        timeout: Seconds a call may take.
-        max_concurrency: How many calls may run at once.
-
-    Raises:
-        MantyxConfigError: It is no tool, or something of this cannot be registered.
-    """
-    if isinstance(value, ServedTool):
-        if parameters is not None:
-            raise refusal("parameters", "a schema", "be left out for a tool, which has one")
-        return ServedTool(
-            value.tool,
-            value.name if name is None else name,
-            value.description if description is None else description,
-            value.annotations if annotations is None else annotations,
-            value.timeout if timeout is None else timeout,
-            value.max_concurrency if max_concurrency is None else max_concurrency,
-        )
-    if name is not None and (not isinstance(name, str) or SPACEFIX_NAME.fullmatch(name) is None):
-        raise refusal("a tool's name", shown(name), NAME_RULE)
-    inner = _local_tool(value, name, parameters)
-    return ServedTool(inner, name or "", description, annotations, timeout, max_concurrency)
-
-
-def served_tool(value: Any) -> ServedTool:
-    """Return what an agent serves for an entry of its `tools`."""
-    return value if isinstance(value, ServedTool) else expose(value)
 
 
 def resource(
@@ -295,75 +160,6 @@ def prompt(
 ) -> Callable[[Callable[..., Any]], Prompt]:
     """Make a function a prompt: `@prompt(title="Summarise order")`. Arguments as `Prompt`."""
     return lambda function: Prompt(function, name, title, description, timeout, max_concurrency)
-
-
-def characters(value: str) -> int:
-    """Count characters as the gateway does: those beyond the first 65,536 code points are two."""
-    return len(value.encode("utf-16-le", "surrogatepass")) // 2
-
-
-def _local_tool(value: Any, name: str | None, parameters: Mapping[str, Any] | None) -> LocalTool:
-    if parameters is not None:
-        if isinstance(value, LocalTool):
-            raise refusal("parameters", "a schema", "be left out for a tool, which has one")
-        found: Any = tool(value, name=_plain_name(name), parameters=parameters)
-    elif name is not None and callable(value) and not isinstance(value, (LocalTool, type)):
-        found = as_tool_ref(tool(value, name=_plain_name(name)))
-    else:
-        found = as_tool_ref(value)
-    if not isinstance(found, LocalTool):
-        kind = getattr(found, "kind", type(found).__name__)
-        raise refusal("tools", f"a tool of kind {kind!r}", "be functions or tools that this process answers itself")
-    return found
-
-
-def _plain_name(name: str | None) -> str | None:
-    """Return the name of the tool within this package, where a `-` cannot be in one."""
-    return None if name is None else name.replace("-", "_")
-
-
-def _call(handler: Any, binding: Binding, args: object, context: ToolContext, name: str) -> Any:
-    try:
-        found = args if type(args) is dict else read_arguments(args, name)
-        positional, named = binding.bind(found, context, name)
-    except RecursionError:
-        raise too_deep(name) from None
-    return handler(*positional, **named)
-
-
-def _read_handler(handler: Any, where: str) -> DocInfo:
-    if not callable(handler) or isinstance(handler, type):
-        raise refusal(f"{where}: handler", shown(handler), "be a function")
-    refuse_async(handler, where)
-    found = getattr(innermost(handler), "__doc__", None)
-    return read_docstring(found if isinstance(found, str) else None)
-
-
-def _own_name(handler: Any) -> str:
-    return str(getattr(innermost(handler), "__name__", "") or type(handler).__name__)
-
-
-def _annotations(given: Mapping[str, Any] | None, name: str, read_only: bool) -> Dict[str, Any] | None:
-    """Return the annotations that the gateway keeps."""
-    if given is not None and not isinstance(given, Mapping):
-        raise refusal(f"tool {name!r}: annotations", shown(given), "be a mapping")
-    kept: Dict[str, Any] = {"readOnlyHint": True} if read_only else {}
-    wires = set(_ANNOTATIONS.values())
-    for key, value in (given or {}).items():
-        wire = _ANNOTATIONS.get(key, key)
-        if wire not in wires:
-            near = closest(str(key), [*_ANNOTATIONS, *wires], 0.85)
-            if near is not None:
-                raise MantyxConfigError(f"tool {name!r}: annotations: unknown key {key!r}; did you mean {near!r}?")
-            continue  # dropped by the gateway, too
-        where = f"tool {name!r}: annotation {wire!r}"
-        if wire == "title":
-            if characters(string(value, where)) > SPACEFIX_MAX_TITLE_CHARS:
-                raise refusal(where, f"{characters(value)} characters", f"have at most {SPACEFIX_MAX_TITLE_CHARS}")
-        elif not isinstance(value, bool):
-            raise refusal(where, shown(value), "be True or False")
-        kept[wire] = value
-    return kept or None
 
 
 def _prompt_arguments(schema: Mapping[str, Any], where: str) -> List[Dict[str, Any]]:
@@ -398,10 +194,3 @@ def _takes_text(schema: Any, definitions: Mapping[str, Any], depth: int = 0) -> 
             return any(_takes_text(item, definitions, depth + 1) for item in schema[keyword])
     kinds = schema.get("type", "string")
     return "string" in ([kinds] if isinstance(kinds, str) else kinds)
-
-
-def _check_limits(where: str, timeout: object, max_concurrency: object) -> None:
-    if timeout is not None:
-        seconds(timeout, f"{where}: timeout")
-    if max_concurrency is not None:
-        whole_number(max_concurrency, f"{where}: max_concurrency", 1)

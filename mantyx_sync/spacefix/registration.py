@@ -19,11 +19,12 @@ from ..limits import (
     SPACEFIX_MAX_TITLE_CHARS,
     SPACEFIX_MAX_TOOLS,
     SPACEFIX_MAX_URI_CHARS,
-    SPACEFIX_NAME,
 )
 from ..schema import SchemaChecker
 from ..wire import json_type
-from .items import NAME_RULE, Prompt, Resource, ServedTool, characters, served_tool
+from .handlers import characters, check_name
+from .items import Prompt, Resource
+from .served import ServedTool, served_tool
 
 __all__ = ["Item", "PlanLimits", "Registration", "check_registration", "summary"]
 
@@ -143,8 +144,7 @@ def _array(body: Mapping[str, Any], name: str) -> list[Any]:
 
 def _check_prompt(prompt: Any) -> None:
     name = prompt.get("name") if isinstance(prompt, Mapping) else None
-    if not isinstance(name, str) or SPACEFIX_NAME.fullmatch(name) is None:
-        raise refusal("a prompt's name", shown(name), NAME_RULE)
+    check_name(name, "a prompt's name")
     if not isinstance(prompt.get("arguments", []), list):
         raise refusal(f"prompt {name!r}: arguments", json_type(prompt["arguments"]), "be an array")
 
@@ -166,8 +166,7 @@ def _check_resources(resources: list[Any]) -> None:
 
 def _check_tool(tool: Any, limits: PlanLimits) -> None:
     name = tool.get("name") if isinstance(tool, Mapping) else None
-    if not isinstance(name, str) or SPACEFIX_NAME.fullmatch(name) is None:
-        raise refusal("a tool's name", shown(name), NAME_RULE)
+    name = check_name(name, "a tool's name")
     if "inputSchema" in tool:
         schema = tool["inputSchema"]
         size = json_bytes(schema)
