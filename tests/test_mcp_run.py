@@ -43,7 +43,7 @@ from mantyx_sync.mcp import (
     McpText,
 )
 from mantyx_sync.mcp.names import model_name
-from mantyx_sync.mcp.ref import failure_text
+from mantyx_sync.mcp.resolved import failure_text
 from mantyx_sync.tools.refs import ToolRef
 from mantyx_sync.tools.registry import Registry
 from tests.mcp_http_server import Call, McpWire

@@ -136,7 +136,7 @@ class _McpPeer:
         return lambda arguments: self._answer(tool, arguments)
 
     def _answer(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
-        from mantyx_sync.mcp.ref import failure_text
+        from mantyx_sync.mcp.resolved import failure_text
 
         try:
             result = self._client.call_tool(tool, arguments, timeout=CALL_TIMEOUT_S, cancelled=self._stopped)
@@ -171,7 +171,7 @@ class _A2APeer:
         self._client.close()
 
     def _answer(self, arguments: Mapping[str, Any]) -> ToolAnswer:
-        from mantyx_sync.a2a.ref import failure_text
+        from mantyx_sync.a2a.resolved import failure_text
 
         task_id, self._task_id = self._task_id, None
         try:
