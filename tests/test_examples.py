@@ -31,6 +31,14 @@ SAYS = {
         "no mountain called",
     ],
     "quickstart": ["[tool call]   get_order({'order_id': '17'})", "shipped", "expected tomorrow", "2 turns"],
+    "spacefix_agent": [
+        "tools: get_order, ask-support",
+        "in a trace of its caller's: True",
+        'get_order 17: {"id":"17","item":"Rake","state":"shipped"}',
+        "get_order 99: No order 99. Ask the user to confirm the number.",
+        "ask-support: ",
+        "summarise_order: Summarise this order politely: ",
+    ],
     "structured_output": ["Ticket(summary=", "order_ids=["],
     "wsgi_streaming": ["Say hello to the people in the hall."],
 }
@@ -46,7 +54,7 @@ def run(name: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
 
 
 def without_account() -> Mapping[str, str]:
-    env = {key: value for key, value in os.environ.items() if not key.startswith("MANTYX_")}
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("MANTYX_", "SPACEFIX_"))}
     return {**env, "PYTHONPATH": str(EXAMPLES.parent)}
 
 
