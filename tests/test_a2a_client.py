@@ -281,6 +281,14 @@ def test_polling_outlives_trouble_on_the_way(monkeypatch: pytest.MonkeyPatch) ->
         assert ask(agent).text == "done"
 
 
+def test_trouble_counts_anew_after_an_answer() -> None:
+    oops = Raw(500, b"oops")
+    answers = [oops, oops, oops, oops, WORKING] * 2
+    methods = {"SendMessage": always({"task": WORKING}), "GetTask": in_turn(*answers, DONE)}
+    with Agent(methods) as agent, A2AClient(agent.url, max_retries=0) as client:
+        assert client.send("hi").text == "done"
+
+
 def test_polling_gives_up_on_a_task_that_is_gone() -> None:
     gone = Fail(-32001, "Task not found")
     with Agent({"SendMessage": always({"task": WORKING}), "GetTask": always(gone)}) as agent:
@@ -568,6 +576,17 @@ def test_final_without_a_settled_task_is_looked_into() -> None:
     with Agent(methods, version="0.3", streaming=True) as agent:
         assert ask(agent).text == "done"
 
+    def stay(call: Call) -> Events:
+        def items() -> Iterator[Any]:
+            yield final
+            call.agent.closing.wait(DEADLINE_S)
+
+        return Events(items())
+
+    with Agent({**methods, "message/stream": stay}, version="0.3", streaming=True) as agent:
+        assert ask(agent, timeout=5.0).text == "done"
+        agent.closing.set()
+
 
 @pytest.mark.parametrize(
     "noise",
@@ -766,6 +785,13 @@ def test_a_stream_with_nothing_but_the_old_question_is_followed_by_asking() -> N
         assert client.send("that one", task_id="t-1").text == "done"
 
 
+def test_a_question_that_was_asked_for_is_known_too() -> None:
+    methods = {"SendMessage": always({"task": ASKING}), "GetTask": in_turn(ASKING, ASKING, DONE)}
+    with Agent(methods) as agent, A2AClient(agent.url) as client:
+        assert client.get_task("t-1").state == "input-required"
+        assert client.send("that one", task_id="t-1").text == "done"
+
+
 def test_a_new_question_is_believed() -> None:
     second = task_v1("INPUT_REQUIRED", "And when?", "q-2")
     with Agent({"SendMessage": in_turn({"task": ASKING}, {"task": second})}) as agent, A2AClient(agent.url) as client:
@@ -932,7 +958,8 @@ def test_a_send_whose_fate_is_unknown_is_not_repeated() -> None:
         assert agent.asked == ["SendMessage"]
 
 
-def test_what_was_surely_not_carried_out_is_repeated() -> None:
+def test_what_was_surely_not_carried_out_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mantyx_sync.a2a.connection.random.random", lambda: 0.0)
     busy = Raw(503, b"", {"Retry-After": "0"})
     with Agent({"SendMessage": in_turn(busy, Raw(429), {"message": message_v1("ok")})}) as agent:
         assert ask(agent).text == "ok"
@@ -1114,7 +1141,7 @@ def test_a_key_is_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent({"SendMessage": always(Raw(500, b"oops")), "GetTask": always(WORKING)})
     client = A2AClient(agent.url + "/?token=" + key, headers={"Authorization": f"Bearer {key}"})
     with agent, client:
-        seen = [repr(client), repr(client._access)]
+        seen = [repr(client), repr(client._access), repr([vars(item) for item in client._access._transports.values()])]
         with pytest.raises(A2AError) as caught:
             client.send("say " + key)
         error: Any = caught.value

@@ -29,7 +29,7 @@ from .errors import (
 )
 from .event_reader import EventReader, StreamBroken
 from .exchange import follow, redirect_words, start_of
-from .responses import ALMOST_OVER_S, given_up, request_error, result_of
+from .responses import given_up, request_error, result_of
 from .waiting import Patience, Watch
 
 __all__ = ["Connection"]
@@ -164,8 +164,8 @@ class Connection:
                     self.endpoint.url,
                     headers={**wanted, **self._headers, **extra},
                     data=body,
-                    connect_timeout=min(self._connect_timeout, max(patience.left, 0.001)),
-                    read_timeout=max(patience.left, 0.001),
+                    connect_timeout=min(self._connect_timeout, patience.socket_timeout),
+                    read_timeout=patience.socket_timeout,
                     release=release,
                 )
                 if opened.status >= 300:
@@ -191,7 +191,7 @@ class Connection:
                 f"{self.label}: its name has come to lead to an address that its card must not name; nothing was sent",
                 code="address_refused",
             )
-        if release.called or (isinstance(error, MantyxTimeoutError) and patience.left <= ALMOST_OVER_S):
+        if release.called or patience.left <= 0:
             return given_up(self.label, patience)
         text = f"{self.label}: {error.message}"
         if isinstance(error, MantyxProtocolError):

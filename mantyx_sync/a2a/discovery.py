@@ -7,7 +7,7 @@ import logging
 import random
 from typing import List, Mapping, Tuple
 
-from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
+from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError
 from ..transport.answers import Opened
 from ..transport.http import HttpTransport
 from ..transport.retry import Failure, Repeat, RetryPolicy
@@ -15,7 +15,6 @@ from .addresses import GuardedRelease, shown_url
 from .card import AgentCard, card_addresses
 from .errors import A2AAuthError, A2ACancelled, A2ACardError, A2AConnectionError, A2ATimeoutError
 from .exchange import follow, redirect_words, start_of
-from .responses import ALMOST_OVER_S
 from .waiting import Patience, Watch
 
 __all__ = ["fetch_card"]
@@ -98,8 +97,8 @@ def _get(
                 address,
                 headers=HEADERS,
                 data=None,
-                connect_timeout=min(connect_timeout, max(patience.left, 0.001)),
-                read_timeout=max(patience.left, 0.001),
+                connect_timeout=min(connect_timeout, patience.socket_timeout),
+                read_timeout=patience.socket_timeout,
                 release=release,
             )
             words = f"HTTP {opened.status}"
@@ -108,7 +107,7 @@ def _get(
             body = opened.read_all(MAX_CARD_BYTES) if opened.status == 200 else start_of(opened)
         return opened.status, opened.headers, body, words
     except MantyxError as error:
-        if release.called or (isinstance(error, MantyxTimeoutError) and patience.left <= ALMOST_OVER_S):
+        if release.called or patience.left <= 0:
             _check(address, patience)
             raise A2ATimeoutError(f"the agent card at {shown_url(address)} did not come in time") from None
         if isinstance(error, MantyxProtocolError):

@@ -11,9 +11,6 @@ from .waiting import Patience
 
 __all__ = ["given_up", "request_error", "result_of"]
 
-ALMOST_OVER_S = 0.05
-"""A socket's time-out and the deadline it was made of end a moment apart."""
-
 
 def result_of(response: object, label: str, method: str) -> Any:
     """Return the result in a JSON-RPC response.
@@ -50,6 +47,6 @@ def request_error(value: object, label: str, method: str, status: int | None = N
 
 def given_up(label: str, patience: Patience) -> A2AError:
     """Return the error for an exchange that was cut off because nobody waits for it any more."""
-    if not patience.is_cancelled and patience.left <= ALMOST_OVER_S:
+    if not patience.is_cancelled and patience.left <= 0:
         return A2ATimeoutError(f"{label}: no answer in the time allowed")
     return A2ACancelled(f"{label}: the call was cancelled")

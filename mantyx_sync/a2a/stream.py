@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-import weakref
 from collections import deque
 from types import TracebackType
 from typing import Any, Callable, Deque, Dict, Tuple
@@ -29,7 +28,7 @@ from .objects import Event, Message, StatusUpdate, Task
 from .questions import Questions, is_same_question
 from .reading import WrongObject, read_event, read_task
 from .replies import A2AReply, reply_to
-from .rpc import METHOD_NOT_FOUND, TASK_NOT_FOUND, UNSUPPORTED_OPERATION
+from .rpc import METHOD_NOT_FOUND, UNSUPPORTED_OPERATION
 from .waiting import Patience
 
 __all__ = ["A2AStream", "poll_delay"]
@@ -101,11 +100,10 @@ class A2AStream:
         self._old_question = questions.of(task_id) if operation is Operation.SEND else None
         self._fold = Fold()
         self._ready: Deque[Event] = deque()
-        # What to do next: functions, not methods, so that no circle keeps this object from being freed at once.
+        # What to do next: functions, not methods. A circle would keep the connection of a forgotten stream open.
         self._step: Callable[[A2AStream], None] | None = A2AStream._begin
         self._connection: Connection | None = None
         self._reader: EventReader | None = None
-        self._finalizer: Any = None
         self._polls = self._failed_polls = 0
         self._stale_since: float | None = None
         self._is_reading = False
@@ -194,10 +192,7 @@ class A2AStream:
     def close(self) -> None:
         """Stop reading. The agent goes on with the task. Does not block; any thread may call it."""
         self._hangup.set()
-        reader = self._reader
-        if reader is not None:
-            reader.release()
-        if not self._is_reading:
+        if not self._is_reading:  # whoever reads is woken, and sees to it
             self._leave_reader()
 
     @property
@@ -230,8 +225,6 @@ class A2AStream:
             if error.rpc_code not in codes:
                 raise error
             self._step = A2AStream._ask_plainly
-        elif error.rpc_code == TASK_NOT_FOUND:
-            raise error
         else:  # it is over, which agents say with various codes; or the card promised too much
             self._step = A2AStream._poll_at_once
         log.info("%s: it does not stream this (%d); asking without", self._label, error.rpc_code)
@@ -247,9 +240,6 @@ class A2AStream:
     def _take_answer(self, answer: object) -> None:
         if isinstance(answer, EventReader):
             self._reader = answer
-            # Woken by the collector only, when nobody reads any more: it shuts the connection and takes no lock.
-            self._finalizer = weakref.finalize(self, answer.release)
-            self._finalizer.atexit = False
             self._step = A2AStream._read
             return
         event = self._event(answer)
@@ -319,7 +309,6 @@ class A2AStream:
             limit = self._patience.at_most(POLL_TIMEOUT_S)
             result = connection.call(Operation.GET, params, limit)
         except (A2AConnectionError, A2AStatusError, A2ATimeoutError) as error:
-            connection.check(self._patience)
             status = error.status or 500
             self._failed_polls += 1
             if self._failed_polls >= MAX_FAILED_POLLS or (400 <= status < 500 and status not in (408, 429)):
@@ -383,9 +372,6 @@ class A2AStream:
 
     def _leave_reader(self) -> None:
         reader, self._reader = self._reader, None
-        if self._finalizer is not None:
-            self._finalizer.detach()
-            self._finalizer = None
         if reader is not None:
             reader.close()
 

@@ -15,6 +15,8 @@ __all__ = ["Patience", "Watch"]
 
 SLICE_S = 0.1
 """How often a plain event is looked at; a `Cancellation` ends a wait at once."""
+GRACE_S = 0.05
+"""How much later than the deadline a socket's own time-out is: when it passes, so has the deadline."""
 INTERRUPT_SLICE_S = 0.25
 """How soon Ctrl-C is noticed where a wait on a lock is not interrupted."""
 
@@ -40,6 +42,11 @@ class Patience:
     def left(self) -> float:
         """Seconds that are left; infinity without a deadline."""
         return math.inf if self.deadline is None else self.deadline - time.monotonic()
+
+    @property
+    def socket_timeout(self) -> float:
+        """Seconds for a wait on a socket. It ends by itself where no thread could be had to end it in time."""
+        return max(self.left, 0.0) + GRACE_S
 
     @property
     def is_cancelled(self) -> bool:
