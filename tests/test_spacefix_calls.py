@@ -333,6 +333,13 @@ def test_a_thousand_calls_written_back_to_back_are_each_answered_once(gateway: R
     assert len(gateway.to("/agent/result")) == 1000
 
 
+def test_agents_share_the_processs_sixteen_workers_unless_told_otherwise() -> None:
+    one, other = Agent(), Agent()
+    assert one._workers is other._workers
+    assert one._workers.max_workers == 16
+    assert Agent(workers=3)._workers.max_workers == 3
+
+
 def test_thirty_two_agents_share_the_pool(gateway: RecordingGateway) -> None:
     pool = WorkerPool(4)
     agents = [

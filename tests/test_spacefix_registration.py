@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import enum
+import http.client
+import json
 from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 import pytest
 
 from mantyx_sync import MantyxConfigError, ToolContext, define_local_tool, mantyx_tool, tool
+from mantyx_sync.local import GatewayPlan, LocalGateway
 from mantyx_sync.spacefix import Agent, PlanLimits, Prompt, Resource, check_registration, expose, prompt, resource
 from mantyx_sync.spacefix.registration import Registration
 
@@ -297,10 +301,6 @@ def test_of_two_tools_with_one_name_the_later_is_served(caplog: pytest.LogCaptur
     assert len(made.prompts) == 1
 
 
-def lacks_a_name(value: object) -> Callable[[], object]:
-    return lambda: value
-
-
 async def asynchronous() -> None: ...
 
 
@@ -366,3 +366,26 @@ def test_names_with_a_dash_are_possible_here() -> None:
     with pytest.raises(Exception, match="tool 'get-order': arguments do not match") as caught:
         expose(get_order, name="get-order").answer({}, ToolContext())
     assert "get_order" not in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------- the gateway's own view
+
+
+def test_the_embedded_gateway_agrees_on_every_refusal() -> None:
+    """What is refused here is refused there as well, and the body that comes out here is taken."""
+    with LocalGateway(plan=GatewayPlan(max_connects_per_minute=1000)) as gateway:
+        project = gateway.add_project()
+
+        def status(registration: object) -> int:
+            connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=10.0)
+            with contextlib.closing(connection):
+                headers = {"Authorization": f"Bearer {project.agent_key}", "Content-Type": "application/json"}
+                connection.request("POST", "/agent/connect", json.dumps(registration).encode(), headers)
+                return connection.getresponse().status
+
+        assert [message for registration, message in REFUSED if status(registration) != 400] == []
+        assert status({"tools": [], "filler": "x" * 600_000}) == 413
+        agent = Agent([get_order, expose(get_order, name="with-dash", annotations={"title": "x", "later": 1})])
+        agent.resource("a://" + "b" * 2044)(nothing)
+        agent.prompt()(nothing)
+        assert status(agent.check()) == 200
