@@ -56,6 +56,7 @@ class Events:
     """A stream. Items are results, `Fail`, or bytes that are sent as they are; after the last the body ends."""
 
     items: Iterable[Any]
+    content_type: str = "text/event-stream"
 
 
 Answer = Callable[[Call], Any]
@@ -180,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, events: Events, request_id: Any) -> None:
         self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Content-Type", events.content_type)
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True

@@ -378,6 +378,20 @@ def test_the_deadline_holds_although_bytes_trickle_in() -> None:
         agent.closing.set()
 
 
+def test_half_an_answer_at_the_deadline_is_a_timeout() -> None:
+    def half(call: Call) -> Events:
+        def items() -> Iterator[bytes]:
+            yield b'{"jsonrpc": "2.0", "result": '
+            call.agent.closing.wait(DEADLINE_S)
+
+        return Events(items(), "application/json")
+
+    with Agent({"SendMessage": half}) as agent:
+        with pytest.raises(A2ATimeoutError):
+            ask(agent, timeout=0.1)
+        agent.closing.set()
+
+
 @pytest.mark.parametrize("kind", [threading.Event, Cancellation])
 @pytest.mark.parametrize("streaming", [False, True])
 def test_cancelling_ends_the_wait(kind: Any, streaming: bool) -> None:
@@ -666,9 +680,9 @@ def test_leaving_a_stream_leaves_the_task_alone() -> None:
     with Agent({"SendStreamingMessage": heartbeats}, streaming=True) as agent, A2AClient(agent.url) as client:
         with client.stream("hi") as events:
             next(events)
+        assert agent.left.wait(DEADLINE_S)
         assert list(events) == []
         assert events.result().state == "working"
-        assert agent.left.wait(DEADLINE_S)
         assert agent.asked == ["SendStreamingMessage"]
 
 

@@ -174,8 +174,6 @@ class Connection:
                     is_handed_on = True
                     return EventReader(opened, release, self.label, method, self._max_bytes)
                 data = opened.read_all(self._max_bytes)
-            if release.called and "Content-Length" not in opened.headers and "Transfer-Encoding" not in opened.headers:
-                raise given_up(self.label, patience)  # what looks like its end is where it was cut
             return self._result(data, opened, method)
         except A2AError:
             raise

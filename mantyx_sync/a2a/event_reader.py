@@ -62,8 +62,6 @@ class EventReader:
                     raise given_up(self._label, patience) from None
                 raise StreamBroken(f"the stream broke: {broken}") from None
             if not data:
-                if self.release.called:
-                    raise given_up(self._label, patience)
                 if self._decoder.eof():
                     raise StreamBroken("the stream ended in the middle of an event")
                 return None
