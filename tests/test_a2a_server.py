@@ -260,8 +260,9 @@ def test_a_message_that_is_sent_again_does_not_begin_another_run(serve: Serve) -
     assert [first["id"]] * 2 == [again["id"], streamed[0]["task"]["id"]]
     assert len(streamed) == 1
     assert len(served.server.runs) == 1
-    other = {"message": {**params["message"], "parts": [{"text": "Something else"}]}}
-    assert served.caller.call("SendMessage", other)["task"]["id"] != first["id"]
+    for change in ({"parts": [{"text": "Something else"}]}, {"contextId": "c"}):
+        other = {"message": {**params["message"], **change}}
+        assert served.caller.call("SendMessage", other)["task"]["id"] != first["id"]
 
 
 def test_context_variables_of_the_request_reach_the_tools(serve: Serve) -> None:

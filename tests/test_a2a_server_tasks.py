@@ -360,6 +360,14 @@ def test_a_session_that_stays_busy_is_a_failed_task(serve: Serve, monkeypatch: p
     assert task["status"]["message"]["parts"] == [{"text": "The agent could not take on the task (session_busy)."}]
 
 
+def test_a_message_that_is_sent_again_at_once_begins_one_run(serve: Serve) -> None:
+    served = serve()
+    send = functools.partial(served.caller.call, "SendMessage", hello())
+    tasks = in_threads(*[send] * 8)
+    assert len({result["task"]["id"] for result in tasks}) == 1
+    assert len(served.server.runs) == 1
+
+
 # ---------------------------------------------------------------------------------------------------- callers
 
 
@@ -815,8 +823,9 @@ def test_ctrl_c_ends_a_server_that_runs_in_the_foreground() -> None:
         say("ended", [t.name for t in threading.enumerate() if "a2a" in t.name])
     """
     with LocalServer(ScriptedModel(holding.turns)) as server, Child(server.client_settings(), program) as child:
-        assert child.line().startswith("A2A agent 'n' is served at http://127.0.0.1:")
-        child.expect("serving")
+        where, serving_now = sorted((child.line(), child.line()))
+        assert where.startswith("A2A agent 'n' is served at http://127.0.0.1:")
+        assert serving_now == "serving"
         child.press_ctrl_c()
         child.expect("ended []")
         child.ends()

@@ -61,18 +61,14 @@ class RunnerSettings:
 class Job:
     """What is to be done for one task."""
 
-    def __init__(
-        self, record: TaskRecord, given: TaskInput, *, is_new_context: bool = True, accepts_data: bool = True
-    ) -> None:
+    def __init__(self, record: TaskRecord, given: TaskInput, *, accepts_data: bool = True) -> None:
         """Prepare it, on the thread of the caller's request: the run sees that thread's context variables.
 
         Args:
-            is_new_context: The task's context was made for it.
             accepts_data: The caller takes JSON as data.
         """
         self.record = record
         self.given = given
-        self.is_new_context = is_new_context
         self.accepts_data = accepts_data
         self.context = contextvars.copy_context()
         self.unwanted = threading.Event()
@@ -187,7 +183,7 @@ class AgentRunner:
         except RuntimeError as error:
             with self._lock:
                 self._end(started)
-            started.record.finish("failed", self._settings.describe_failure(error))
+            started.record.finish("failed", self._describe(error))
             raise Refused(INTERNAL_ERROR, "The agent cannot take on more tasks at the moment.") from error
 
     def cancel(self, record: TaskRecord) -> None:
@@ -246,16 +242,12 @@ class AgentRunner:
         current: Job | None = job
         while current is not None:
             threading.current_thread().name = _thread_name(current)
-            try:
-                current.context.run(self._perform, current)
-                if self._conversations is not None:
-                    self._conversations.rest(*current.key)
-            finally:
-                with self._lock:
-                    self._end(current)
-                    current = None if self._is_closed else self._next_job()
-                    if current is not None:
-                        self._running[current] = threading.current_thread()
+            current.context.run(self._perform, current)
+            with self._lock:
+                self._end(current)
+                current = None if self._is_closed else self._next_job()
+                if current is not None:
+                    self._running[current] = threading.current_thread()
 
     def _next_job(self) -> Job | None:
         """Take the first job that can begin. Called with the lock held."""
@@ -274,6 +266,7 @@ class AgentRunner:
         self._busy.discard(job.key)
 
     def _perform(self, job: Job) -> None:
+        """Do a job. Raises nothing, whatever happens: the thread goes on with the next one."""
         record = job.record
         CURRENT.set(CurrentTask(record))
         try:
@@ -302,12 +295,19 @@ class AgentRunner:
         except BaseException as error:
             if record.finish("failed", self._describe(error)):
                 log.exception("task %s failed", record.id)
-            if not isinstance(error, Exception):
-                raise
+        finally:
+            self._rest(job)
+
+    def _rest(self, job: Job) -> None:
+        if self._conversations is not None:
+            try:
+                self._conversations.rest(*job.key)
+            except Exception:
+                log.exception("task %s: a session could not be let go of", job.record.id)
 
     def _describe(self, error: BaseException) -> str:
         try:
-            return self._settings.describe_failure(error)
+            return str(self._settings.describe_failure(error))
         except Exception:
             log.exception("describe_failure raised")
             return describe_failure(error)
@@ -337,7 +337,7 @@ class AgentRunner:
             spec = replace(self._spec, prompt=given.prompt, attachments=list(given.attachments) or None)
             return self._client.stream_agent(spec, timeout=timeout, output_type=output_type)
         owner, context_id = job.key
-        is_new, is_second = job.is_new_context, False
+        is_new, is_second = job.record.named_context is None, False
         for pause in self._patience(job):
             session = self._conversations.session(owner, context_id, is_new=is_new)
             try:

@@ -127,5 +127,6 @@ class Conversations:
         return None
 
     def _create(self, key: ContextKey) -> AgentSession:
-        metadata = {**(self._spec.get("metadata") or {}), CONTEXT_KEY: self._digest(key)}
-        return self._client.create_session(**{**self._spec, "metadata": metadata})
+        fields = dict(self._spec)
+        fields["metadata"] = {**(fields.get("metadata") or {}), CONTEXT_KEY: self._digest(key)}
+        return self._client.create_session(**fields)

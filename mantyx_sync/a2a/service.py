@@ -145,19 +145,16 @@ class AgentService:
             raise Refused(PUSH_NOTIFICATION_NOT_SUPPORTED, "Push notifications are not supported.")
         if message.task_id is not None:
             return self._go_on(message.task_id, message, owner)
-        # Sent again since the answer was lost: the task it began is the answer.
-        again = self._store.find_sent(owner, message)
-        if again is not None:
-            return again, again.follow()
         given = read_input(message, self._input_modes)
-        is_new_context = message.context_id is None
-        context_id = message.context_id or str(uuid.uuid4())
-        message = replace(message, task_id=str(uuid.uuid4()), context_id=context_id, raw={})
-        record = TaskRecord(message, owner, size=size, on_change=self._store.changed)
+        named = message.context_id
+        message = replace(message, task_id=str(uuid.uuid4()), context_id=named or str(uuid.uuid4()), raw={})
+        record = TaskRecord(message, owner, named_context=named, size=size, on_change=self._store.changed)
         modes = send.configuration.accepted_output_modes
-        job = Job(record, given, is_new_context=is_new_context, accepts_data=not modes or accepts(modes, JSON))
+        job = Job(record, given, accepts_data=not modes or accepts(modes, JSON))
         subscription = record.follow()
-        self._store.add(record)
+        again = self._store.add(record)
+        if again is not None:  # sent again, since the answer was lost: the task it began is the answer
+            return again, again.follow()
         try:
             self._runner.submit(job)
         except BaseException as error:

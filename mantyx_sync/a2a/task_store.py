@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from typing import Callable, List, Tuple
 
-from .objects import Message, Task
+from .objects import Task
 from .requests import ListQuery, Refused, page_token
 from .rpc import INTERNAL_ERROR
 from .tasks import TaskRecord, shortened
@@ -46,14 +46,20 @@ class TaskStore:
         self._sizes: dict[str, int] = {}
         self._stored_bytes = 0
 
-    def add(self, record: TaskRecord) -> None:
+    def add(self, record: TaskRecord) -> TaskRecord | None:
         """Take in a task.
+
+        Returns:
+            The task that this very message of this caller began before, if there is one; the new one is not taken in.
 
         Raises:
             Refused: There is no room: as many tasks as are allowed are under way.
         """
         with self._lock:
             self._drop_expired()
+            again = self._by_message.get((record.owner, record.message.message_id))
+            if again is not None and _is_same(again, record):
+                return again
             while self._ended and not self._has_room(record):
                 self._drop(next(iter(self._ended)))
             if not self._has_room(record):
@@ -62,6 +68,7 @@ class TaskStore:
             self._by_message[record.owner, record.message.message_id] = record
             self._note_size(record)
             self._note_place(record)
+            return None
 
     def get(self, task_id: str, owner: str) -> TaskRecord | None:
         """Return a task; `None` if there is none of that id, or it is somebody else's."""
@@ -69,15 +76,6 @@ class TaskStore:
             self._drop_expired()
             record = self._records.get(task_id)
             return record if record is not None and record.owner == owner else None
-
-    def find_sent(self, owner: str, message: Message) -> TaskRecord | None:
-        """Return the task that this very message began, if it was sent before: the answer to that was lost."""
-        with self._lock:
-            self._drop_expired()
-            record = self._by_message.get((owner, message.message_id))
-        if record is None or record.message.parts != message.parts:
-            return None
-        return record if message.context_id in (None, record.context_id) else None
 
     def list(self, owner: str, query: ListQuery) -> Tuple[List[Task], str, int]:
         """Return a page of an owner's tasks, last changed first, the token of the next page, and how many match."""
@@ -142,3 +140,7 @@ def _matches(record: TaskRecord, query: ListQuery) -> bool:
     if query.state is not None and record.state != query.state:
         return False
     return query.changed_since is None or record.changed_at >= query.changed_since
+
+
+def _is_same(first: TaskRecord, second: TaskRecord) -> bool:
+    return first.message.parts == second.message.parts and first.named_context == second.named_context

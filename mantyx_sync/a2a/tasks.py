@@ -127,6 +127,7 @@ class TaskRecord:
         message: Message,
         owner: str,
         *,
+        named_context: str | None = None,
         size: int = 0,
         on_change: Callable[[TaskRecord], None],
         clock: Callable[[], float] = time.time,
@@ -136,6 +137,7 @@ class TaskRecord:
         Args:
             message: What the caller said, with the ids of task and context filled in.
             owner: Whose task this is.
+            named_context: The context that the caller named, if it named one.
             size: Bytes that keeping it takes, about.
             on_change: Told of each change of the status, without a lock being held.
             clock: The time of day.
@@ -146,6 +148,7 @@ class TaskRecord:
         self.context_id = message.context_id
         self.owner = owner
         self.message = message
+        self.named_context = named_context
         self.size = size
         self.ended = threading.Event()
         """Set for good when the task is over."""

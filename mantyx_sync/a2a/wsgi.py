@@ -7,7 +7,7 @@ import logging
 import os
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Mapping, NoReturn, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Mapping, NoReturn, Sequence, Union
 
 from ..checks import callbacks, integer, json_copy, refusal, seconds, sequence, shown, text, whole_number
 from ..errors import MantyxConfigError
@@ -52,7 +52,6 @@ log = logging.getLogger(__name__)
 
 Environ = Dict[str, Any]
 StartResponse = Callable[..., Any]
-Headers = List[Tuple[str, str]]
 
 CARD_PATHS = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 CLOSE_TIMEOUT_S = 5.0
@@ -90,7 +89,8 @@ class A2AApp:
     **Streaming.** What the agent says goes out as it is written: pieces of the artifact `answer`. Text before a tool
     call becomes a status message, and the answer begins anew. A caller that goes away ends its stream alone; the
     task goes on and can be followed again. One thread of the WSGI server is taken by each stream and by each
-    request that waits for its task.
+    request that waits for its task. Where such a request may not take long (gunicorn's `sync` workers, proxies with a
+    limit), `block_timeout` has it return early, and the caller asks for the task.
 
     **Callers** are told apart by `authorize`; tasks and contexts are visible to the caller that made them alone.
     Without `authorize` everybody is the same caller: do that only where every caller may see every task.
@@ -371,7 +371,7 @@ class A2AApp:
         if media_type != JSON and not media_type.endswith("+json"):
             # Not merely tidy: a web page can send text/plain anywhere without asking, and JSON it cannot.
             pass_by(environ)
-            return plain_answer(start_response, "415 Unsupported Media Type", [("Accept", JSON)])
+            return plain_answer(start_response, "415 Unsupported Media Type", [("Accept-Post", JSON)])
         try:
             body = read_body(environ, self._max_body_bytes)
         except TooLarge:
