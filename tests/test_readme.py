@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mantyx_sync.local import LocalServer, OAuthApp
+from mantyx_sync.local import LocalGateway, LocalServer, OAuthApp
 
 README = Path(__file__).parent.parent / "README.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -20,7 +20,10 @@ def test_every_snippet_runs_in_order(monkeypatch: pytest.MonkeyPatch, capsys: py
     shop = OAuthApp("mantyx_oa_shop", "mantyx_oas_secret", refresh_tokens=["mantyx_rt_shop"])
     monkeypatch.setenv("SHOP_CLIENT_SECRET", shop.client_secret)
     monkeypatch.setenv("SHOP_REFRESH_TOKEN", "mantyx_rt_shop")
-    with LocalServer(oauth_apps=[shop]) as server:
+    monkeypatch.chdir(README.parent)  # commands in it are relative
+    with LocalServer(oauth_apps=[shop]) as server, LocalGateway() as gateway:
+        monkeypatch.setenv("SPACEFIX_URL", gateway.url)
+        monkeypatch.setenv("SPACEFIX_AGENT_KEY", gateway.add_project().agent_key)
         settings = server.client_settings()
         monkeypatch.setenv("MANTYX_API_KEY", settings["api_key"])
         monkeypatch.setenv("MANTYX_WORKSPACE_SLUG", settings["workspace_slug"])
