@@ -623,6 +623,12 @@ def test_a_caller_that_takes_text_alone_gets_the_data_as_text(serve: Serve) -> N
     assert task["artifacts"][0]["parts"][0]["data"] == {"n": 7}
 
 
+@pytest.mark.parametrize("text", ['{"n": NaN}', "[1]", "seven", '{"n": 1'])
+def test_an_answer_that_is_no_json_object_goes_out_as_text(serve: Serve, text: str) -> None:
+    served = serve([[text]], output_schema={"schema": SCHEMA})
+    assert answer_text(served.caller.send()) == text
+
+
 def test_an_answer_by_a_schema_is_not_streamed_in_pieces(serve: Serve) -> None:
     events = serve([['{"n":', " 7}"]], output_schema={"schema": SCHEMA}).caller
     updates = [
@@ -792,6 +798,29 @@ def test_errors_known_before_a_stream_begins_reach_the_caller(serve: Serve, vers
     with pytest.raises(Failed) as failed:
         serve().by(version).stream(method, {"message": message("Hello", version=version, taskId="nothing")})
     assert failed.value.code == -32001
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fault_of_ours_in_mid_stream_ends_it_with_an_error(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str
+) -> None:
+    from mantyx_sync.a2a.tasks import Subscription
+
+    def broken(self: Subscription, deadline: float) -> None:
+        raise RuntimeError("the inside")
+
+    monkeypatch.setattr(Subscription, "next", broken)
+    body = json.dumps(Caller(serve().app).envelope("SendStreamingMessage", hello())).encode()
+    if version == "0.3":
+        body = body.replace(b"SendStreamingMessage", b"message/stream")
+    first, last, *rest = Caller(serve().app).request("POST", "/", body).body.split(b"\n\n")
+    assert first.startswith(b"data: ")
+    assert rest == [b""]
+    head, _, data = last.rpartition(b"data: ")
+    assert head == (b"event: error\n" if version == "1.0" else b"")
+    assert json.loads(data)["error"]["code"] == -32603
+    assert b"the inside" not in last
+    assert "the inside" in caplog.text
 
 
 def test_a_quiet_stream_is_kept_alive_by_comments(serve: Serve) -> None:

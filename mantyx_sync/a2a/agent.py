@@ -272,6 +272,7 @@ class AgentRunner:
         try:
             if not record.start():  # canceled while it waited
                 return
+            record.is_behind = lambda: True  # a tool may be called before we have the run in hand
             run = self._begin(job)
             if run is None:
                 record.finish("canceled")

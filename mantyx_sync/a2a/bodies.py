@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import time
 from typing import Any, Callable, Iterator, List, Mapping, Sequence, Tuple
 
+from .dialects import V1
 from .inputs import JSON
-from .requests import Call, write_success
+from .requests import Call, Refused, write_failure, write_success
+from .rpc import INTERNAL_ERROR
 from .service import Following
 
 __all__ = [
@@ -26,6 +29,8 @@ __all__ = [
 Environ = Mapping[str, Any]
 StartResponse = Callable[..., Any]
 
+log = logging.getLogger(__name__)
+
 HEARTBEAT = b": still here\n\n"
 
 
@@ -33,7 +38,7 @@ class EventBody:
     """An iterator over the pieces of the body. The server calls `close` at its end, however that comes.
 
     The task as it is comes first and at once. Then the events, and a comment after each `heartbeat` seconds of
-    silence: writing it is how a server notices that its caller has gone.
+    silence: writing it is how a server notices that its caller has gone. A fault of ours ends it with an error.
     """
 
     def __init__(self, call: Call, following: Following, heartbeat: float) -> None:
@@ -42,11 +47,26 @@ class EventBody:
         self._following = following
         self._heartbeat = heartbeat
         self._has_begun = False
+        self._is_over = False
 
     def __iter__(self) -> Iterator[bytes]:
         return self
 
     def __next__(self) -> bytes:
+        if self._is_over:
+            raise StopIteration
+        try:
+            return self._next()
+        except StopIteration:
+            raise
+        except Exception:
+            log.exception("A2A %s: our own fault", self._call.operation.value)
+            self._is_over = True
+            fault = Refused(INTERNAL_ERROR, "The agent failed to answer.")
+            failure = frame(write_failure(fault.about(self._call.dialect, self._call.request_id)))
+            return b"event: error\n" + failure if self._call.dialect is V1 else failure
+
+    def _next(self) -> bytes:
         write_event = self._call.dialect.write_event
         if not self._has_begun:
             self._has_begun = True

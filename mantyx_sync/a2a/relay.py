@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Optional, Tuple, Union
+from typing import Any, Callable, NoReturn, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 from ..events import AssistantDelta, AssistantMessage, RunEvent, ToolFile, ToolFiles
@@ -78,10 +78,14 @@ class Relay:
 def _object(text: str) -> Any:
     """Return the JSON object that `text` is; `None` if it is anything else: version 0.3 has no other data."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
 
 
 def _address(file: ToolFile) -> str | None:
