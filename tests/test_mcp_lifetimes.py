@@ -44,7 +44,9 @@ def traces() -> Iterator[Traces]:
 
 def program(traces: Traces, code: str, first: str = "") -> Child:
     settings = {"api_key": "tok_MARKER", "workspace_slug": "w", "base_url": "http://127.0.0.1:9"}
-    return Child(settings, PROGRAM + code, first=first, make_client=False, MANTYX_TEST_MARK=traces.mark)
+    return Child(
+        settings, PROGRAM + code, first=first, make_client=False, has_names=False, MANTYX_TEST_MARK=traces.mark
+    )
 
 
 # --------------------------------------------------------------------------- the interpreter's end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -84,7 +83,6 @@ def test_blank_lines_are_nothing(line: bytes) -> None:
         b'{"id": 7, "method": "GET"}',
         b'{"id": 7, "result": 1}',
         b'{"jsonrpc": "1.0", "id": 7, "result": {}}',
-        b'{"jsonrpc": "2.0", "id": 7}',
         b"{ not json",
         b"received " + written(PING),  # the echo of a request in a log line would otherwise be answered
         b"took " + written(ANSWER) + b" in 3 ms",
@@ -190,4 +188,4 @@ def test_a_number_of_any_length_costs_no_answer() -> None:
     digits = "1" * 5000
     (found,) = read(f'{{"jsonrpc": "2.0", "id": 1, "result": {{"x": {digits}}}}}\n'.encode())
     assert isinstance(found, dict)
-    assert found["result"]["x"] == (digits if hasattr(sys, "get_int_max_str_digits") else int(digits))
+    assert found["result"]["x"] == digits

@@ -207,7 +207,7 @@ def test_descriptors_run_out_without_a_trace() -> None:
         assert threading.active_count() == 1, threading.enumerate()
     say(set(told[:-1]), len(told) > 8)
     """
-    with Child(NO_SETTINGS, program, make_client=False) as child:
+    with Child(NO_SETTINGS, program, make_client=False, has_names=False) as child:
         child.expect("{'too many'} True")
         child.ends()
 
@@ -472,7 +472,7 @@ def test_programs_with_signal_handlers_of_their_own_are_no_problem() -> None:
         say(text_of(client, "echo", text="alive"))
     traces.assert_none()
     """
-    with Child(NO_SETTINGS, program, make_client=False) as child:
+    with Child(NO_SETTINGS, program, make_client=False, has_names=False) as child:
         for _ in range(2):
             child.expect("True False")
             child.expect("on it goes")
