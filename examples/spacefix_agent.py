@@ -56,7 +56,7 @@ def call(client: McpClient) -> None:
     print("ask-support:", client.call_tool("ask-support", {"prompt": 'Where is order "18"?'}).text)
     print("orders://all:", client.read_resource("orders://all")[0].text)
     prompt = client.get_prompt("summarise_order", {"order_id": "18"})
-    print("summarise_order:", prompt.messages[0].content.text)
+    print("summarise_order:", prompt.messages[0].text)
 
 
 def main() -> None:
