@@ -66,6 +66,8 @@ class Server:
     folder: Path
     url: str = ""
     last_session: list[str] = dataclasses.field(default_factory=list)
+    open: contextlib.ExitStack = dataclasses.field(default_factory=contextlib.ExitStack, repr=False)
+    """Holds what outlives a client: a session of ours is ours to close."""
 
     def client(self, **options: Any) -> McpClient:
         """Return another client of it."""
@@ -73,7 +75,7 @@ class Server:
         options.setdefault("timeout", 20.0)
         if not self.row.is_http:
             return McpClient.stdio(_command(self.row, self.folder), **options)
-        session = requests.Session()
+        session = self.open.enter_context(requests.Session())
         session.hooks["response"].append(self._note_session)
         return McpClient.http(self.url, session=session, **options)
 
@@ -86,17 +88,17 @@ class Server:
 def running(row: Row, folder: Path) -> Iterator[Server]:
     """Start the server of a row, if it is one that runs by itself."""
     command = _command(row, folder)  # skips what is not there
-    if not row.is_http:
-        yield Server(row, folder)
-    elif row.kind == "python":
-        with program(command) as server:
-            port = server.line("PORT ")
-            yield Server(row, folder, f"http://127.0.0.1:{port}/mcp")
-    else:
-        port = str(_free_port())
-        with program(command, env={"PORT": port}) as server:
-            server.line_on_stderr("listening on port" if row.words[0] == "streamableHttp" else "running on port")
-            yield Server(row, folder, f"http://127.0.0.1:{port}/{'sse' if row.words[0] == 'sse' else 'mcp'}")
+    server = Server(row, folder)
+    with contextlib.ExitStack() as open_programs, server.open:
+        if row.is_http and row.kind == "python":
+            port = open_programs.enter_context(program(command)).line("PORT ")
+            server.url = f"http://127.0.0.1:{port}/mcp"
+        elif row.is_http:
+            port, is_old = str(_free_port()), row.words[0] == "sse"
+            running = open_programs.enter_context(program(command, env={"PORT": port}))
+            running.line_on_stderr("running on port" if is_old else "listening on port")
+            server.url = f"http://127.0.0.1:{port}/{'sse' if is_old else 'mcp'}"
+        yield server
 
 
 def _command(row: Row, folder: Path) -> list[str]:
