@@ -102,6 +102,7 @@ class Conversation:
         cancelled = waiting.cancelled
         take_back = cancelled.add(call.bell.ring) if cancelled is not None else _nothing
         try:
+            self._time_left(piece, call, waiting)  # a call that is given up beforehand is not made
             self._send(piece, call, waiting)
             return self._wait(piece, call, waiting)
         except BaseException as error:
@@ -240,6 +241,8 @@ class Conversation:
             answer, unreadable, death = call.answer, call.unreadable, call.death
             while call.progress and waiting.on_progress is not None:
                 waiting.on_progress(call.progress.popleft())
+                if answer is None and unreadable is None and death is None:
+                    self._time_left(piece, call, waiting)  # it may come faster than it is taken, and for ever
             if answer is not None:
                 return answer
             if unreadable is not None:

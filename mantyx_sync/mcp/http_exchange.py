@@ -30,8 +30,6 @@ LEFTOVER_S = 0.05
 """How long the end of a stream is waited for behind the response: it frees the connection for the next request."""
 RECOGNISE_S = 3.0
 """How long to look whether a server that refused `initialize` speaks the transport that is no more."""
-PUSH_S = 1.0
-"""How long a call waits for the GET stream to be there: a server's request that comes before it may be lost."""
 
 _SHOWN_BODY = 200
 _OLD_TRANSPORT_STATUSES = frozenset({400, 404, 405})
@@ -79,7 +77,7 @@ class Exchange:
     def _await_push(self) -> None:
         push = None if self._session is None else self._session.push
         if push is not None and self._method not in ("ping", "tools/list", "logging/setLevel"):
-            push.wait_answered(min(PUSH_S, self._patience.left))
+            push.wait_answered(self._patience)
 
     # ------------------------------------------------------------------------------------ the answer by its status
 
@@ -289,7 +287,7 @@ class Exchange:
     def _is_ours(self, response: Mapping[str, Any]) -> bool:
         # An error may come without an id that means anything: the server could not, or would not, read ours.
         answered = answer_id(response)
-        return answered == self._id or (answered is None and "error" in response)
+        return answered == self._id or (answered is None and response.get("error") is not None)
 
     def _pass_progress_on(self) -> None:
         progress = self._pending.progress

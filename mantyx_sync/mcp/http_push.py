@@ -29,6 +29,9 @@ MAX_FAILURES = 2
 SETTLED_S = 5.0
 """A connection that lasted this long did not fail, though nothing came on it: something between us cuts idle ones."""
 JOIN_S = 2.0
+ANSWERED_S = 1.0
+"""How long calls wait at a session's beginning for the server to answer the GET."""
+_SLICE_S = 0.05
 
 
 class PushStream:
@@ -38,6 +41,7 @@ class PushStream:
         self._label = line.label
         self._patience = line.dealings.wait(Waiting(), line.label)
         self._answered = threading.Event()
+        self._awaited_until = 0.0
         # The reader belongs to the thread alone: once that has ended, nothing here holds the server's connections.
         reader = _Reader(line, session, version, self._patience, self._answered)
         # Owned by the session: ended by it, by close() or by the collector's finalizer, which shut the connection;
@@ -46,6 +50,7 @@ class PushStream:
 
     def start(self) -> None:
         """Begin to read. Does not block."""
+        self._awaited_until = time.monotonic() + ANSWERED_S
         try:
             self._thread.start()
         except RuntimeError as error:  # the interpreter is ending, or there are too many threads
@@ -53,9 +58,13 @@ class PushStream:
             self._patience.__exit__()
             self._answered.set()
 
-    def wait_answered(self, timeout: float) -> None:
-        """Wait until the server has the stream, or does not offer it: what it sends before that may be lost."""
-        self._answered.wait(timeout)
+    def wait_answered(self, patience: Patience) -> None:
+        """Wait until the server has the stream, or does not offer it: what it sends before that may be lost.
+
+        Not for long, and once: there are servers whose answer begins with the first thing they have to say on it.
+        """
+        while not self._answered.is_set() and patience.ended_by is None and time.monotonic() < self._awaited_until:
+            self._answered.wait(_SLICE_S)
 
     def end(self) -> None:
         """Have the thread end. Neither blocks nor raises."""
