@@ -47,8 +47,10 @@ def test_empty_params_are_left_out() -> None:
         ({"id": 1, "result": None}, Kind.RESPONSE),
         ({"id": None, "error": {"code": 1}}, Kind.RESPONSE),
         ({"error": {}}, Kind.RESPONSE),
-        ({"id": 1, "error": None}, None),
-        ({"id": 1, "error": "no"}, None),
+        ({"id": 1, "error": None}, Kind.RESPONSE),
+        ({"id": 1, "error": "no"}, Kind.RESPONSE),
+        ({"jsonrpc": "2.0", "id": 1}, Kind.RESPONSE),
+        ({"jsonrpc": "2.0", "id": None}, None),
         ({"id": 1}, None),
         ({"method": 7, "result": {}}, None),
         ({}, None),
@@ -141,7 +143,7 @@ def test_what_is_no_json_raises_a_value_error(data: bytes) -> None:
         ({"code": 0, "message": "boom"}, 0, "with error 0: boom"),
         ({"code": "x", "message": 7}, 0, "with error 0, without a message"),
         ({"code": -32042, "message": " "}, -32042, "with error -32042, without a message"),
-        ("no", 0, "with error 0, without a message"),
+        ("no", 0, "with error 0: no"),
     ],
 )
 def test_an_error_response_is_raised_with_code_and_words(error: Any, code: int, sentence: str) -> None:

@@ -141,6 +141,7 @@ TTL = {
     "negative": ({"ttlMs": -5}, 3),
     "rubbish": ({"ttlMs": "60000"}, 3),
     "true": ({"ttlMs": True}, 3),
+    "without end": ({"ttlMs": 10**400}, 1),
     "private": ({"ttlMs": 60_000, "cacheScope": "private"}, 1),
 }
 

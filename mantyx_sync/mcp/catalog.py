@@ -24,6 +24,9 @@ log = logging.getLogger(__name__)
 MAX_PAGES = 100
 """How many pages of a list are read; more than that is taken for a list without an end."""
 
+_MAX_TTL_MS = 10**15
+"""For ever; JSON has whole numbers that no float can hold."""
+
 ItemT = TypeVar("ItemT")
 
 
@@ -68,7 +71,9 @@ def _pages(link: Link, method: str, key: str, waiting: Waiting) -> _Pages:
 
 def _ttl_s(result: Mapping[str, Any]) -> float:
     ttl = result.get("ttlMs")
-    return ttl / 1000.0 if isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and ttl > 0 else 0.0
+    if not isinstance(ttl, (int, float)) or isinstance(ttl, bool) or not ttl > 0:
+        return 0.0
+    return min(ttl, _MAX_TTL_MS) / 1000.0
 
 
 def _read(items: List[Any], key: str, read: Callable[[object, str], ItemT], label: str) -> List[ItemT]:

@@ -7,12 +7,11 @@ deadline.
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
-from .messages import kind_of_message
+from .messages import JSON, kind_of_message
 
 __all__ = ["Line", "LineDecoder", "Unreadable"]
 
@@ -32,6 +31,7 @@ _ID_AT_HEAD = re.compile(rb"\{\s*(?:" + _VERSION + rb"\s*,\s*)?" + _ID + rb'\s*,
 _ID_AT_TAIL = re.compile(rb",\s*" + _ID + rb"\s*(?:,\s*" + _VERSION + rb"\s*)?\}\s*\Z")
 _METHOD_AT_HEAD = re.compile(rb"\{\s*(?:" + _VERSION + rb'\s*,\s*)?"method"')
 _BLANK = re.compile(r"\s*")
+_decode: Callable[[str, int], Tuple[Any, int]] = JSON.raw_decode
 _MESSAGE_START = re.compile(r'\{\s*"(?:jsonrpc|id|method|params|result|error)"\s*:')
 
 
@@ -183,16 +183,3 @@ def _unreadable(head: bytes, tail: bytes, size: int, why: str) -> Unreadable:
     at_tail = _ID_AT_TAIL.search(tail)
     is_answer = b'"jsonrpc"' in head or b'"jsonrpc"' in tail
     return Unreadable(why, size, is_answer=is_answer, id=int(at_tail.group(1)) if at_tail and is_answer else None)
-
-
-def _whole_number(digits: str) -> Any:
-    try:
-        return int(digits)
-    except ValueError:  # more digits than the interpreter converts; kept as text rather than lost
-        return digits
-
-
-# strict=False: a raw control character inside a string is taken as it is, a tool's output may hold any.
-_decode: Callable[[str, int], Tuple[Any, int]] = json.JSONDecoder(
-    strict=False, parse_int=_whole_number, parse_constant=lambda _: None
-).raw_decode

@@ -16,6 +16,7 @@ from .errors import McpProtocolError, McpRequestError
 
 __all__ = [
     "HANDSHAKE_VERSIONS",
+    "JSON",
     "STATELESS_VERSIONS",
     "Code",
     "Kind",
@@ -35,6 +36,8 @@ __all__ = [
 
 HANDSHAKE_VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """The revisions opened by a handshake that we speak, newest first."""
+
+_MAX_DIGITS = 4000
 
 STATELESS_VERSIONS = ("2026-07-28",)
 """The stateless revisions that we speak, newest first."""
@@ -87,17 +90,20 @@ def failure(request_id: Any, code: int, message: str) -> dict[str, Any]:
 def kind_of_message(message: object) -> Kind | None:
     """Tell what a value is; `None` if it is no JSON-RPC message.
 
-    A response must have `result` or an `error` object. Its id may be missing: servers leave it out, or make one up,
-    in the error they send with an HTTP status.
+    A response has `result` or `error`, whatever is in them: a malformed answer is one all the same, and fails the
+    request that waits for it. Its id may be missing: servers leave it out, or make one up, in the error they send with
+    an HTTP status.
     """
     if not isinstance(message, Mapping):
         return None
     method = message.get("method")
     if isinstance(method, str):
         return Kind.NOTIFICATION if message.get("id") is None else Kind.REQUEST
-    if method is None and ("result" in message or isinstance(message.get("error"), Mapping)):
+    if method is None and ("result" in message or "error" in message):
         return Kind.RESPONSE
-    return None
+    # It names a request and says nothing else, which is not much of an answer to it.
+    is_empty = "method" not in message and message.get("id") is not None and message.get("jsonrpc") == "2.0"
+    return Kind.RESPONSE if is_empty else None
 
 
 def members(value: object) -> Iterator[Mapping[str, Any]]:
@@ -141,7 +147,9 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def decode(data: bytes | str) -> Any:
-    """Read JSON; a byte order mark is skipped, NaN and the infinities become null.
+    """Read JSON; a byte order mark is skipped.
+
+    Servers' habits are put up with, see `JSON`.
 
     Raises:
         ValueError: It is not JSON, not UTF-8, or nested too deep.
@@ -150,9 +158,22 @@ def decode(data: bytes | str) -> Any:
     if text.startswith("\ufeff"):
         text = text[1:]
     try:
-        return json.loads(text, parse_constant=lambda _: None)
+        return JSON.decode(text)
     except RecursionError:
         raise ValueError("it is nested too deep") from None
+
+
+def _whole_number(digits: str) -> Any:
+    # Beyond what interpreters convert, which takes the older ones that do it minutes; kept as text rather than lost.
+    return int(digits) if len(digits) <= _MAX_DIGITS else digits
+
+
+JSON = json.JSONDecoder(strict=False, parse_int=_whole_number, parse_constant=lambda _: None)
+"""Reads what servers write.
+
+A raw control character inside a string is taken as it is, since a tool's output may hold any; NaN and the infinities
+become null, and a whole number of thousands of digits becomes text.
+"""
 
 
 def response_result(response: Mapping[str, Any], method: str, label: str) -> Mapping[str, Any]:
@@ -173,7 +194,7 @@ def response_result(response: Mapping[str, Any], method: str, label: str) -> Map
 
 def request_error(error: object, method: str, label: str) -> McpRequestError:
     """Make the error to raise of the `error` in a response. Its text is the server's: quoted, and cut."""
-    fields = error if isinstance(error, Mapping) else {}
+    fields = error if isinstance(error, Mapping) else {"message": error}
     code, text = fields.get("code"), fields.get("message")
     code = code if type(code) is int else 0
     text = text if isinstance(text, str) else ""

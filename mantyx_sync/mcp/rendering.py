@@ -10,10 +10,11 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 import mimetypes
 import posixpath
 import re
-from typing import Any, Iterable, List
+from typing import Any, Iterable, List, Mapping
 from urllib.parse import unquote, urlsplit
 
 from .. import limits
@@ -131,5 +132,16 @@ def _decoded_size(data: str) -> int | None:
 
 
 def compact_json(value: Any) -> str:
-    """Write a JSON value without spaces."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """Write a JSON value without spaces; an infinite number, which JSON has no word for, is null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
