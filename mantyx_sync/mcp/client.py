@@ -124,6 +124,7 @@ class McpClient:
         from .stdio import StdioChannel
 
         checked = McpOptions.of(options)
+        options["roots"] = checked.roots  # what was given may be an iterator, which cannot be read again
 
         def make_channel(receiver: Receiver) -> Channel:
             return StdioChannel(
@@ -164,6 +165,7 @@ class McpClient:
         from .http import HttpChannel
 
         checked = McpOptions.of(options)
+        options["roots"] = checked.roots  # what was given may be an iterator, which cannot be read again
 
         def make_channel(receiver: Receiver) -> Channel:
             return HttpChannel(

@@ -35,6 +35,7 @@ class Callbacks:
         self._lock = threading.Lock()
         self._waiting: Deque[Callable[[], None]] = collections.deque()
         self._thread: threading.Thread | None = None
+        """The one that may take calls: one that finds another here leaves."""
         self._is_running = False
         self._is_closed = False
 
@@ -44,13 +45,7 @@ class Callbacks:
             if self._is_closed or len(self._waiting) >= MAX_WAITING:
                 return False
             self._waiting.append(call)
-            if not self._is_running:
-                self._is_running = True
-                # Started and owned by this object; it ends by itself when nothing waits, and `close` joins it.
-                # A daemon: a callback that hangs must not keep the interpreter, and there is nothing to save.
-                self._thread = threading.Thread(target=self._run, name="mantyx-mcp-callbacks", daemon=True)
-                self._thread.start()
-            return True
+            return self._is_running or self._start()
 
     def close(self, timeout: float) -> None:
         """Run no further callback; wait for the one that runs, at most `timeout` seconds."""
@@ -61,16 +56,33 @@ class Callbacks:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
 
+    def _start(self) -> bool:
+        # Started and owned by this object; it ends by itself when nothing waits, and `close` joins it.
+        # A daemon: a callback that hangs must not keep the interpreter, and there is nothing to save.
+        thread = self._thread = threading.Thread(target=self._run, name="mantyx-mcp-callbacks", daemon=True)
+        try:
+            thread.start()
+            self._is_running = True
+        except RuntimeError:  # there are too many threads, or the interpreter is ending
+            self._thread = None
+            self._waiting.clear()
+        finally:
+            if not self._is_running:  # Ctrl-C: whether it was started is not known, so it is told to leave
+                self._thread = None
+        return self._is_running
+
     def _run(self) -> None:
         while True:
             with self._lock:
+                if self._thread is not threading.current_thread():
+                    return
                 if not self._waiting:
                     self._is_running = False
                     return
                 call = self._waiting.popleft()
             try:
                 self._context.run(call)
-            except Exception:
+            except BaseException:  # `sys.exit` as well: it means this thread, which goes on for the next call
                 log.warning("a callback of an MCP client raised", exc_info=True)
 
 

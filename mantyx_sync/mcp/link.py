@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 from ..errors import MantyxError
 from .channel import Channel, Era, Outgoing, Receiver, Waiting
-from .errors import McpError, McpRequestError, McpSessionGone, McpVersionError
+from .errors import McpConnectionError, McpError, McpRequestError, McpSessionGone, McpVersionError
 from .incoming import Incoming
 from .link_state import Attempt, Line, LinkState
 from .messages import STATELESS_VERSIONS, Code, notification, request, response_result
@@ -193,9 +193,21 @@ class Link:
         thread = threading.Thread(target=self._open, args=(state, attempt), name="mantyx-mcp-open", daemon=True)
         state.threads = [other for other in state.threads if other.is_alive()]
         state.threads.append(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:  # there are too many, or the interpreter is ending
+            state.attempt = None
+            state.threads.remove(thread)
+            text = f"{self.label} could not be opened: there is no thread for it ({error})"
+            raise McpConnectionError(text, sent=False, cause=error) from error
+        except BaseException:  # Ctrl-C: it may have been started, and finds itself unwanted
+            state.attempt = None
+            raise
 
     def _open(self, state: LinkState, attempt: Attempt) -> None:
+        with state.lock:
+            if state.attempt is not attempt:  # by `close`, which tells those who wait, or before anybody waited
+                return
         channel: Channel | None = None
         line, failure = None, None
         try:

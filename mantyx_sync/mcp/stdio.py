@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -129,9 +130,9 @@ class StdioChannel:
     def _conversation(self, request: Outgoing, waiting: Waiting) -> Conversation:
         """Return what is said with the process that a request is for; start that if it may be any."""
         state, wanted, method = self._state(), request.generation, request.message["method"]
-        while not state.lock.acquire(timeout=_SLICE_S):  # another thread starts it, and has its own time to do that
-            self._check(waiting, method)
         try:
+            while not state.lock.acquire(timeout=_SLICE_S):  # another thread starts it, and has its own time to do that
+                self._check(waiting, method)
             current = state.conversation
             if current is not None and not self._is_closed and current.is_usable:
                 if wanted in (None, current.number):
@@ -145,7 +146,9 @@ class StdioChannel:
                 self._check(waiting, method)
             return self._start(state, waiting, method)
         finally:
-            state.lock.release()
+            # Ctrl-C may come between getting the lock and knowing it: it is asked whether it is ours.
+            with contextlib.suppress(RuntimeError):
+                state.lock.release()
 
     def _start(self, state: _State, waiting: Waiting, method: str) -> Conversation:
         conversation = Conversation(
@@ -177,7 +180,7 @@ class _State:
     """What belongs to one process of ours. Knows nothing of the channel."""
 
     def __init__(self, generation: int) -> None:
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
         self.generation = generation
         self.conversation: Optional[Conversation] = None
 
