@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import math
-import os
 import random
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from ..errors import (
     MantyxAPIError,
@@ -21,7 +19,6 @@ from ..errors import (
     MantyxRateLimitError,
     MantyxTimeoutError,
 )
-from ..roster import Roster
 from ..transport.bell import Bell
 from ..transport.body import BodyBroken, BodyIdle, Release
 from ..transport.http import encode_json
@@ -30,6 +27,7 @@ from .delivery import Connection
 from .errors import SpaceFixRegistrationError
 from .events import CallEvent, Malformed, Ready, read_event
 from .reconnect import ReconnectPolicy, Trouble
+from .stream_release import StreamRelease
 
 if TYPE_CHECKING:
     from ..transport.answers import Opened
@@ -126,8 +124,6 @@ class Link:
         Raises:
             RuntimeError: There can be no more threads.
         """
-        _links.add(self)
-        _watch_forks()
         self.thread.start()
 
     def stop(self) -> None:
@@ -146,10 +142,6 @@ class Link:
             self._release()
             self._bell.ring()
 
-    def leave_to_parent(self) -> None:
-        """In a child of a fork: close the copy of the stream's descriptor, which would keep it open for ever."""
-        self._release.close_copy()
-
     def _must_end(self) -> bool:
         return self._is_stopped
 
@@ -163,7 +155,6 @@ class Link:
         finally:
             self._calls.end()
             self._enter("stopped")
-            _links.discard(self)
             self._events.ended()
 
     def _once(self) -> None:
@@ -293,25 +284,6 @@ class Link:
             self.changed.notify_all()
 
 
-class StreamRelease(Release):
-    """The release of a stream, which knows the stream's socket for the children of a fork."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._stream: Any = None
-
-    def watch_socket(self, sock: Any) -> None:
-        self._stream = sock
-        super().watch_socket(sock)
-
-    def close_copy(self) -> None:
-        """Close this process's descriptor without shutting the connection down. Takes no lock."""
-        sock, self._stream = self._stream, None
-        if sock is not None:
-            with contextlib.suppress(Exception):  # a socket of another kind, or closed already
-                os.close(sock.detach())
-
-
 def _trouble(error: MantyxError) -> Trouble:
     if isinstance(error, SpaceFixRegistrationError):
         return Trouble.REFUSED
@@ -322,20 +294,3 @@ def _trouble(error: MantyxError) -> Trouble:
     if isinstance(error, MantyxAPIError) and error.status in (401, 403):
         return Trouble.UNAUTHORISED
     return Trouble.LOST
-
-
-_links: Roster[Link] = Roster()
-_is_watching_forks = False
-
-
-def _watch_forks() -> None:
-    global _is_watching_forks
-    if not _is_watching_forks and hasattr(os, "register_at_fork"):
-        _is_watching_forks = True
-        os.register_at_fork(after_in_child=_leave_to_parent)
-
-
-def _leave_to_parent() -> None:
-    for link in _links.items():
-        link.leave_to_parent()
-        _links.discard(link)
