@@ -108,3 +108,24 @@ def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch: pytest.Monk
 
 def _refuse(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
+
+
+@pytest.mark.parametrize("really_starts", [False, True])
+def test_ctrl_c_while_the_thread_is_started_leaves_no_deadline_behind(
+    monkeypatch: pytest.MonkeyPatch, really_starts: bool
+) -> None:
+    class Interrupted(threading.Thread):
+        def start(self) -> None:
+            if really_starts:
+                super().start()
+            raise KeyboardInterrupt
+
+    deadlines, called = Deadlines(), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr("mantyx_sync.tools.deadlines.threading.Thread", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            deadlines.add(time.monotonic() + 3600, called.set)
+    wait_until(lambda: not watchers(), "nothing is left to watch")
+    deadlines.add(time.monotonic(), called.set)
+    assert called.wait(5)
+    wait_until(lambda: not watchers(), "nothing is left to watch")

@@ -48,6 +48,14 @@ class Patience:
         self._take_back: list[Callable[[], None]] = []
 
     def __enter__(self) -> Patience:
+        try:
+            self._begin()
+        except BaseException:  # Ctrl-C: nothing watches a wait that did not begin
+            self.__exit__()
+            raise
+        return self
+
+    def _begin(self) -> None:
         waiting = self._waiting
         if waiting.deadline is not None:
             self._take_back.append(self._deadlines.add(waiting.deadline, lambda: self.end(Ending.DEADLINE)))
@@ -55,7 +63,6 @@ class Patience:
             self._watch_silence(self._heard_at + waiting.idle_timeout)
         if waiting.cancelled is not None:
             self._take_back.append(waiting.cancelled.add(lambda: self.end(Ending.CANCELLED)))
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._is_over = True

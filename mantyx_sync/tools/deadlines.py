@@ -41,38 +41,49 @@ class _Watch:
         self._condition = threading.Condition()
         self._heap: List[_Entry] = []
         self._order = itertools.count()
-        self._is_watched = False
+        self._watcher: threading.Thread | None = None
 
     def add(self, at: float, action: Callable[[], None]) -> Callable[[], None]:
         entry = (at, next(self._order), action)
         with self._condition:
             heapq.heappush(self._heap, entry)
-            if self._is_watched:
-                if self._heap[0] is entry:
+            try:
+                if self._watcher is None:
+                    self._start()
+                elif self._heap[0] is entry:
                     self._condition.notify()
-            else:
-                # Owned by this object; ends by itself when the last deadline is gone, and dies with the process.
-                thread = threading.Thread(target=self._watch, name="mantyx-deadlines", daemon=True)
-                try:
-                    thread.start()
-                    self._is_watched = True
-                except RuntimeError as error:  # the interpreter is ending, or there are too many threads
-                    log.info("no thread to watch deadlines: %s", error)
+            except BaseException:  # Ctrl-C: nobody would take it back
+                self._drop(entry)
+                raise
         return lambda: self._remove(entry)
+
+    def _start(self) -> None:
+        # Owned by this object; ends by itself when the last deadline is gone, and dies with the process.
+        watcher = threading.Thread(target=self._watch, name="mantyx-deadlines", daemon=True)
+        try:
+            watcher.start()
+            self._watcher = watcher  # not if Ctrl-C came between: one that was started finds that it is not wanted
+        except RuntimeError as error:  # the interpreter is ending, or there are too many threads
+            log.info("no thread to watch deadlines: %s", error)
 
     def _remove(self, entry: _Entry) -> None:
         with self._condition:
-            if entry in self._heap:
-                self._heap.remove(entry)
-                heapq.heapify(self._heap)
-                if not self._heap:
-                    self._condition.notify()
+            self._drop(entry)
+
+    def _drop(self, entry: _Entry) -> None:
+        if entry in self._heap:
+            self._heap.remove(entry)
+            heapq.heapify(self._heap)
+            if not self._heap:
+                self._condition.notify()
 
     def _watch(self) -> None:
         while True:
             with self._condition:
+                if self._watcher is not threading.current_thread():
+                    return
                 if not self._heap:
-                    self._is_watched = False
+                    self._watcher = None
                     return
                 left = self._heap[0][0] - time.monotonic()
                 if left > 0:
