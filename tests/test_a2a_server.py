@@ -260,7 +260,7 @@ def test_a_message_that_is_sent_again_does_not_begin_another_run(serve: Serve) -
     assert [first["id"]] * 2 == [again["id"], streamed[0]["task"]["id"]]
     assert len(streamed) == 1
     assert len(served.server.runs) == 1
-    for change in ({"parts": [{"text": "Something else"}]}, {"contextId": "c"}):
+    for change in ({"contextId": "c"}, {"parts": [{"text": "Something else"}]}):
         other = {"message": {**params["message"], **change}}
         assert served.caller.call("SendMessage", other)["task"]["id"] != first["id"]
 
@@ -765,6 +765,9 @@ def test_text_before_a_tool_call_is_a_status_and_the_answer_begins_anew(serve: S
         if "message" in e.get("statusUpdate", {}).get("status", {})
     ]
     assert said == [[{"text": "Let me look. "}]]
+    pieces = [e["artifactUpdate"] for e in events if "artifactUpdate" in e]
+    begins_anew = [p["artifact"]["parts"][0]["text"] for p in pieces if not p.get("append") and not p.get("lastChunk")]
+    assert [text.split()[0] for text in begins_anew] == ["Let", "It"]
     fold = folded(events)
     assert fold.task is not None
     assert [a.text for a in fold.task.artifacts] == ["It is there."]
@@ -915,6 +918,7 @@ def test_pieces_that_pile_up_are_joined(serve: Serve) -> None:
     events += stream.rest()
     pieces = [e["artifactUpdate"] for e in events if "artifactUpdate" in e]
     assert len(pieces) <= 3
+    assert "".join(p["artifact"]["parts"][0]["text"] for p in pieces if not p.get("lastChunk")) == "abcdefgh"
     fold = folded(events)
     assert fold.task is not None
     assert fold.task.artifacts[0].text == "abcdefgh"

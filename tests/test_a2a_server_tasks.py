@@ -287,14 +287,36 @@ def test_a_conversation_goes_on_after_a_restart(serve: Serve) -> None:
 
 def test_agents_and_callers_do_not_share_the_conversation_of_a_context(serve: Serve) -> None:
     served = serve(authorize=lambda environ: environ["HTTP_X_CALLER"])
-    other = serve(server=served.server, model=served.model, public_url="https://other.example")
+    elsewhere = {"public_url": "https://other.example", "authorize": lambda environ: environ["HTTP_X_CALLER"]}
+    other = serve(server=served.server, model=served.model, **elsewhere)
     ann, bob = Caller(served.app, {"X-Caller": "ann"}), Caller(served.app, {"X-Caller": "bob"})
     ann.send("one", contextId="c")
-    for caller in (bob, other.caller):
+    for caller in (bob, Caller(other.app, {"X-Caller": "ann"})):
         caller.send("two", contextId="c")
         assert heard(served) == ["two"]
     ann.send("three", contextId="c")
     assert heard(served) == ["one", "Done.", "three"]
+
+
+def test_a_session_of_something_else_is_never_taken_up(serve: Serve) -> None:
+    """A server that does not know the filter by metadata lists whatever it has."""
+    served = serve()
+    served.client.create_session(system_prompt="Secrets of somebody else.")
+    listing = {"sessions": [session.to_summary() for session in served.server.sessions]}
+    served.server.faults.add(faults.answer(200, listing), route="sessions_list")
+    served.caller.send("one", contextId="c")
+    assert served.model.requests[0].messages[0]["content"] == "You help."
+    assert len(served.server.sessions) == 2
+
+
+def test_who_may_not_list_sessions_begins_a_new_one(serve: Serve) -> None:
+    served = serve()
+    served.server.faults.add(
+        faults.answer(403, {"error": "insufficient_scope", "message": "no"}), route="sessions_list"
+    )
+    assert state_of(served.caller.send("one", contextId="c")) == "completed"
+    assert state_of(served.caller.send("two", contextId="c")) == "completed"
+    assert heard(served) == ["one", "Done.", "two"]
 
 
 def test_without_sessions_every_message_is_by_itself(serve: Serve) -> None:
@@ -938,7 +960,7 @@ def test_a_stream_ends_with_the_question_and_another_begins_with_the_answer(serv
 
 
 def test_who_follows_a_task_that_asks_gets_the_question(serve: Serve) -> None:
-    caller = asking(serve).caller
+    caller = asking(serve, cancel_timeout=300.0).caller  # a tool that waits for an answer keeps no run from ending
     asked = caller.send("Book it")
     (only,) = caller.stream("SubscribeToTask", {"id": asked["id"]}).rest()
     assert only["task"]["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"

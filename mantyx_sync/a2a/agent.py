@@ -72,7 +72,7 @@ class Job:
         self.accepts_data = accepts_data
         self.context = contextvars.copy_context()
         self.unwanted = threading.Event()
-        """Nobody wants its outcome any more."""
+        """Nobody wants a run of it any more; looked at before and when there is one."""
         self.is_let_go = False
         """Its run is not waited for any more: the server is being closed, or it did not stop when it was told to."""
         self._lock = threading.Lock()
@@ -106,11 +106,7 @@ class Job:
             self.unwanted.set()
             run = self._run
         if run is not None:
-            try:
-                _cancel(run)
-            except MantyxError:
-                self.unwanted.clear()
-                raise
+            _cancel(run)
         self.record.drop_question()  # a tool that waits for an answer keeps the run from ending
 
     def let_go(self) -> None:

@@ -107,9 +107,9 @@ class TooLarge(Exception):
 
 def read_body(environ: Environ, limit: int) -> bytes:
     """Read exactly the request's body."""
-    source, given = environ["wsgi.input"], environ.get("CONTENT_LENGTH") or ""
-    if given:
-        length = int(given) if given.isdigit() and len(given) < 20 else 0
+    source = environ["wsgi.input"]
+    if environ.get("CONTENT_LENGTH"):
+        length = _length_of(environ)
         if length > limit:
             pass_by(environ)
             raise TooLarge
@@ -120,6 +120,12 @@ def read_body(environ: Environ, limit: int) -> bytes:
     if len(body) > limit:
         raise TooLarge
     return body
+
+
+def _length_of(environ: Environ) -> int:
+    given = environ.get("CONTENT_LENGTH") or ""
+    # ASCII: a superscript is a digit, too, and no number.
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 20 else 0
 
 
 def _read(source: Any, length: int) -> bytes:
@@ -135,8 +141,7 @@ def _read(source: Any, length: int) -> bytes:
 
 def pass_by(environ: Environ) -> None:
     """Read a body that nobody wants, within reason: a server that closes on unread bytes may lose our answer."""
-    given = environ.get("CONTENT_LENGTH") or ""
-    left = min(int(given), 16 * 1024 * 1024) if given.isdigit() and len(given) < 20 else 0
+    left = min(_length_of(environ), 16 * 1024 * 1024)
     with contextlib.suppress(OSError):
         while left > 0:
             piece = environ["wsgi.input"].read(min(left, 1024 * 1024))

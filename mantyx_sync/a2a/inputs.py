@@ -98,6 +98,8 @@ def _attachment(part: FilePart, where: str, modes: Sequence[str], number: int) -
         content = part.content() or b""
     except ValueError:
         raise invalid_params(where, "must have its bytes in base64") from None
+    if not content:
+        raise invalid_params(where, "must be a file that is not empty")
     try:
         return input_file(content, filename=part.filename or _file_name(media_type, number), mime_type=media_type)
     except MantyxConfigError as error:  # too large: types were looked at

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Callable, NoReturn, Optional, Tuple, Union
+from typing import Any, Callable, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 from ..events import AssistantDelta, AssistantMessage, RunEvent, ToolFile, ToolFiles
 from ..results import RunResult
+from . import strict_json
 from .objects import DataPart, FilePart, Part, TextPart
 from .tasks import TaskRecord
 
@@ -78,14 +78,10 @@ class Relay:
 def _object(text: str) -> Any:
     """Return the JSON object that `text` is; `None` if it is anything else: version 0.3 has no other data."""
     try:
-        value = json.loads(text, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
+        value = strict_json.loads(text)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _address(file: ToolFile) -> str | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Dict, Mapping, NoReturn, Tuple, Union
 
+from . import strict_json
 from .dialects import V03, V1, Dialect, Operation, operation_of
 from .objects import ACTIVE_STATES, INTERRUPTED_STATES, TERMINAL_STATES, SendParams, UnknownPart, normal_state
 from .reading import WrongObject, read_send_params
@@ -93,9 +93,10 @@ def read_call(body: bytes, version: str) -> Call:
     """
     assumed = V1 if version.strip()[:1] not in ("", "0") else V03  # without a header a caller speaks 0.3
     try:
-        wire = json.loads(body.decode("utf-8"), parse_constant=_no_constant)
-    except (ValueError, RecursionError):  # not UTF-8, not JSON, or nested beyond all reason
-        raise Refused(PARSE_ERROR, "The body is not JSON in UTF-8.").about(assumed, None) from None
+        wire = strict_json.loads(body)
+    except ValueError:
+        problem = "The body is not JSON in UTF-8, or is nested too deeply."
+        raise Refused(PARSE_ERROR, problem).about(assumed, None) from None
     request_id = wire.get("id") if isinstance(wire, dict) else None
     if isinstance(request_id, bool) or not isinstance(request_id, (str, int, type(None))):
         raise Refused(INVALID_REQUEST, "The request's id must be a string, a whole number or null.").about(
@@ -125,10 +126,6 @@ def read_call(body: bytes, version: str) -> Call:
     if not isinstance(params, dict):
         raise invalid_params("params", "must be an object").about(dialect, request_id)
     return Call(request_id, dialect, operation, params)
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def read_send(params: Mapping[str, Any]) -> SendParams:

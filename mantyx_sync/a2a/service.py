@@ -144,7 +144,7 @@ class AgentService:
         if send.configuration.push_notification is not None:
             raise Refused(PUSH_NOTIFICATION_NOT_SUPPORTED, "Push notifications are not supported.")
         if message.task_id is not None:
-            return self._go_on(message.task_id, message, owner)
+            return self._go_on(message.task_id, message, owner, size)
         given = read_input(message, self._input_modes)
         named = message.context_id
         message = replace(message, task_id=str(uuid.uuid4()), context_id=named or str(uuid.uuid4()), raw={})
@@ -162,7 +162,7 @@ class AgentService:
             raise
         return record, subscription
 
-    def _go_on(self, task_id: str, message: Message, owner: str) -> Tuple[TaskRecord, Subscription]:
+    def _go_on(self, task_id: str, message: Message, owner: str, size: int) -> Tuple[TaskRecord, Subscription]:
         """Take a message for a task that exists: the answer to what it asks."""
         record = self._find(task_id, owner)
         if message.context_id not in (None, record.context_id):
@@ -174,7 +174,7 @@ class AgentService:
             if given.attachments:
                 raise invalid_params("message.parts", "must be text or data: this is the answer to a question")
             message = replace(message, task_id=task_id, context_id=record.context_id, raw={})
-            subscription = record.answer(message, given.prompt)
+            subscription = record.answer(message, given.prompt, size)
             if subscription is not None:
                 return record, subscription
         advice = "send a message with its contextId alone to go on with the conversation"

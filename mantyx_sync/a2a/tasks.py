@@ -5,6 +5,7 @@ Whoever follows a task has a queue of its own, so that a follower that has gone,
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 import uuid
@@ -17,7 +18,9 @@ from .objects import (
     TERMINAL_STATES,
     Artifact,
     ArtifactUpdate,
+    DataPart,
     Event,
+    FilePart,
     Message,
     Part,
     StatusUpdate,
@@ -88,6 +91,15 @@ def _is_text(event: Event) -> bool:
 
 def _is_piece(event: Event) -> bool:
     return _is_text(event) and isinstance(event, ArtifactUpdate) and event.append
+
+
+def _size_of(part: Part) -> int:
+    """Tell about how much memory a part takes."""
+    if isinstance(part, TextPart):
+        return len(part.text)
+    if isinstance(part, FilePart):
+        return len(part.data or part.url or "")
+    return len(json.dumps(part.data)) if isinstance(part, DataPart) else 0
 
 
 def _joined(first: Event, second: Event) -> Event:
@@ -236,6 +248,7 @@ class TaskRecord:
                 return
             artifact = Artifact(f"files-{len(self._files) + 1}", given, name="files")
             self._files = (*self._files, artifact)
+            self._note_size(given)
             self._publish(ArtifactUpdate(self.id, artifact, self.context_id, last_chunk=True))
 
     def complete(self, parts: Sequence[Part]) -> None:
@@ -249,7 +262,7 @@ class TaskRecord:
             if self.is_over:
                 return
             self._final_parts, self._text = whole, None
-            self.size += sum(len(part.text) for part in whole if isinstance(part, TextPart))
+            self._note_size(whole)
             self._publish(self._answer(whole, append=False, last_chunk=True))
         self.finish("completed")
 
@@ -273,8 +286,8 @@ class TaskRecord:
         self._set_status("input-required", text)
         return question
 
-    def answer(self, message: Message, text: str) -> Subscription | None:
-        """Give the caller's answer, and follow what becomes of it. `None` if nothing is asked."""
+    def answer(self, message: Message, text: str, size: int = 0) -> Subscription | None:
+        """Give the caller's answer, which takes `size` bytes; follow what comes of it. `None` if nothing is asked."""
         with self._lock:
             question, self._question = self._question, None
             if question is None or self._status.state != "input-required":
@@ -282,6 +295,7 @@ class TaskRecord:
                 return None
             self._change_status("working", None)
             self._history = (*self._history, message)
+            self.size += size
             subscription = Subscription(self._snapshot())
             self._followers.add(subscription)
         self._on_change(self)
@@ -334,8 +348,14 @@ class TaskRecord:
             follower.put(None)
             self._followers.discard(follower)
 
+    def _note_size(self, parts: Iterable[Part]) -> None:
+        """Count what is kept from now on. Called with the lock held."""
+        self.size += sum(_size_of(part) for part in parts)
+
     def _message(self, text: str) -> Message:
-        return Message(str(uuid.uuid4()), "agent", (TextPart(text),), self.context_id, self.id)
+        message = Message(str(uuid.uuid4()), "agent", (TextPart(text),), self.context_id, self.id)
+        self._note_size(message.parts)
+        return message
 
     # Who follows it
 

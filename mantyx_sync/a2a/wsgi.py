@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
 import os
@@ -331,6 +332,11 @@ class A2AApp:
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request (PEP 3333)."""
         self.url  # noqa: B018 - refuses to go on without one
+        # In a context of its own: what `authorize` sets there is not for the next caller that this thread serves.
+        body = contextvars.copy_context().run(self._answer, environ, start_response)
+        return [b""] if environ["REQUEST_METHOD"] == "HEAD" else body
+
+    def _answer(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], environ.get("PATH_INFO", "")
         if path in CARD_PATHS:
             if method not in ("GET", "HEAD"):
@@ -349,9 +355,8 @@ class A2AApp:
         if "*" in wanted or etag in wanted or f"W/{etag}" in wanted:
             start_response("304 Not Modified", headers)
             return []
-        body = b"" if environ["REQUEST_METHOD"] == "HEAD" else self._card_body
         start_response("200 OK", [*headers, ("Content-Type", JSON), ("Content-Length", str(len(self._card_body)))])
-        return [body]
+        return [self._card_body]
 
     def _answer_call(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         owner = ""
