@@ -1,0 +1,153 @@
+"""What peers must not be able to do to our A2A server and client: broken JSON, odd HTTP, secrets of other callers."""
+
+from __future__ import annotations
+
+import base64
+import contextvars
+import io
+import json
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import pytest
+
+from mantyx_sync import ToolResultFile, tool
+from mantyx_sync.a2a import current_task, strict_json
+from mantyx_sync.local import ToolUse
+from tests.a2a_callers import Caller, Failed, message
+from tests.a2a_served import Serve, answer_text, serving
+
+pytestmark = pytest.mark.usefixtures("no_leaks")
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    with serving() as make:
+        yield make
+
+
+def standard(text: bytes) -> Any:
+    """Decode JSON as readers do that follow the standard."""
+
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+# ---------------------------------------------------------------------------------------------------- JSON
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1e999", "NaN", "[" * 101 + "]" * 101, '{"a":' * 101 + "1" + "}" * 101])
+def test_what_could_not_be_written_again_is_not_read(value: str) -> None:
+    with pytest.raises(ValueError):
+        strict_json.loads(value)
+
+
+@pytest.mark.parametrize("value", ["1e308", "-0.0", "[" * 100 + "]" * 100, "[" + "[]," * 500 + "{}]", '"[[[["'])
+def test_what_can_be_written_again_is_read(value: str) -> None:
+    assert strict_json.loads(value) == json.loads(value)
+
+
+@pytest.mark.parametrize("value", ["1e999", "[" * 900 + "]" * 900])
+@pytest.mark.parametrize("field", ["metadata", "data"])
+def test_numbers_and_depths_that_no_answer_could_hold_are_refused(serve: Serve, field: str, value: str) -> None:
+    served = serve()
+    given = message("x", metadata={"x": "HERE"}) if field == "metadata" else message({"data": {"x": "HERE"}})
+    body = json.dumps(served.caller.envelope("SendMessage", {"message": given})).replace('"HERE"', value)
+    answer = standard(served.caller.post(body.encode()).body)
+    assert (answer["error"]["code"], answer["id"]) == (-32700, None)
+    assert served.caller.call("ListTasks")["tasks"] == []
+
+
+def test_an_answer_with_a_number_that_is_none_goes_out_as_text(serve: Serve) -> None:
+    served = serve(['{"n": 1e999}'], output_schema={"schema": {"type": "object"}})
+    assert answer_text(served.caller.send("x")) == '{"n": 1e999}'
+
+
+# ---------------------------------------------------------------------------------------------------- HTTP
+
+
+def raw_call(app: Any, **environ: Any) -> Tuple[str, bytes]:
+    """Call an app as a server does that looks at nothing."""
+    began: List[str] = []
+    body = app(environ, lambda status, headers, exc_info=None: began.append(status))
+    return began[0], b"".join(body)
+
+
+@pytest.mark.parametrize("length", ["\xb2", "1\xb2", "abc", "-1", "+5", "9" * 5000])
+@pytest.mark.parametrize("media_type", ["application/json", "text/plain"])
+def test_a_length_that_is_no_number_is_none(serve: Serve, length: str, media_type: str) -> None:
+    status, _ = raw_call(
+        serve().app,
+        REQUEST_METHOD="POST",
+        CONTENT_TYPE=media_type,
+        CONTENT_LENGTH=length,
+        **{"wsgi.input": io.BytesIO(b"{}")},
+    )
+    assert status.startswith("200" if media_type == "application/json" else "415")
+
+
+@pytest.mark.parametrize("path", ["/", "/other", "/.well-known/agent-card.json"])
+def test_an_answer_to_head_has_no_body(serve: Serve, path: str) -> None:
+    answer = serve().caller.request("HEAD", path)
+    assert answer.body == b""  # a byte more, and the next answer on the connection begins with it
+    assert int(answer.headers["content-length"]) > 0
+
+
+# ---------------------------------------------------------------------------------------------------- callers
+
+
+def test_what_authorize_sets_for_one_caller_is_not_seen_for_the_next(serve: Serve) -> None:
+    account: contextvars.ContextVar[Optional[str]] = contextvars.ContextVar("account", default=None)
+    seen = []
+
+    def authorize(environ: Dict[str, Any]) -> str:
+        who: str = environ["HTTP_X_CALLER"]
+        if who == "ann":
+            account.set("the account of ann")
+        return who
+
+    def look() -> str:
+        """Look at the account."""
+        task = current_task()
+        assert task is not None
+        seen.append((task.caller, account.get()))
+        return "seen"
+
+    turns = [ToolUse("look", {}), "ok", ToolUse("look", {}), "ok"]
+    app = serve(turns, tools=[tool(look)], authorize=authorize).app
+    for who in ("ann", "bob"):  # one after the other, on one thread
+        Caller(app, headers={"X-Caller": who}).send("x")
+    assert seen == [("ann", "the account of ann"), ("bob", None)]
+
+
+# ---------------------------------------------------------------------------------------------------- memory
+
+
+def test_files_and_answers_count_for_what_tasks_may_take(serve: Serve) -> None:
+    def draw() -> str:
+        """Draw."""
+        task = current_task()
+        assert task is not None
+        task.share(ToolResultFile("a.png", "image/png", base64.b64encode(bytes(3000)).decode()))
+        return "drawn"
+
+    served = serve(
+        [turn for _ in range(4) for turn in (ToolUse("draw", {}), "ok")], tools=[tool(draw)], max_stored_bytes=10_000
+    )
+    tasks = [served.caller.send("x") for _ in range(4)]
+    assert tasks[0]["artifacts"][1]["parts"][0]["raw"]
+    assert {task["id"] for task in served.caller.call("ListTasks")["tasks"]} == {task["id"] for task in tasks[2:]}
+
+
+def test_a_structured_answer_counts_too(serve: Serve) -> None:
+    answer = json.dumps({"text": "x" * 6000})
+    served = serve([answer] * 3, output_schema={"schema": {"type": "object"}}, max_stored_bytes=10_000)
+    tasks = [served.caller.send("x") for _ in range(3)]
+    assert [task["id"] for task in served.caller.call("ListTasks")["tasks"]] == [tasks[-1]["id"]]
+
+
+def test_an_empty_file_is_refused_before_a_run_begins(serve: Serve) -> None:
+    with pytest.raises(Failed, match="not empty") as refused:
+        serve().caller.send("x", {"raw": "", "filename": "x.png"})
+    assert refused.value.code == -32602
