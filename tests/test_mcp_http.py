@@ -284,7 +284,10 @@ ANSWERS: dict[str, Callable[[Call], None]] = {
     "stream, an array of messages": as_stream(lambda call: f"data: [{json.dumps(NOTE)}, {dumped(call)}]\n\n".encode()),
     "stream after a priming event": as_stream(lambda call: f"id: 1\ndata:\n\nid: 2\ndata: {dumped(call)}\n\n".encode()),
     "stream after events of other kinds": as_stream(
-        lambda call: f"event: endpoint\ndata: /x\n\nevent: odd\ndata: {{}}\n\ndata: {dumped(call)}\n\n".encode()
+        lambda call: (
+            b"event: endpoint\ndata: /x\n\nevent: odd\n"
+            + "data: {}\n\ndata: {}\n\n".format(dumped(call, "wrong"), dumped(call)).encode()
+        )
     ),
     "stream after rubbish": as_stream(
         lambda call: f'data: <html>\n\ndata: 7\n\ndata: {{"a":\n\ndata: {dumped(call)}\n\n'.encode()
@@ -498,7 +501,7 @@ def test_a_session_that_was_replaced_is_left_and_gets_no_more_calls() -> None:
         before = client.generation
         client.open()
         wait_until(lambda: len(server.of("GET")) == 2, "no second GET stream was asked for")
-        wait_until(lambda: server.open_connections <= 2, "the first GET stream stays open")
+        wait_until(lambda: server.open_connections <= 2, "the first GET stream stays open", 3.0)
         client.generation, sent = before, len(server.requests)
         with pytest.raises(McpSessionGone):
             client.call("t")
@@ -774,6 +777,7 @@ def test_the_get_stream_ends_before_the_session_is_ended() -> None:
         with opened(server):
             wait_until(lambda: server.of("GET"), "no GET stream was asked for")
         assert [r.method for r in server.requests][-1] == "DELETE"
+        assert not [thread for thread in threading.enumerate() if thread.name == "mantyx-mcp-push"]
 
 
 def test_a_new_session_has_a_get_stream_of_its_own() -> None:
@@ -784,7 +788,7 @@ def test_a_new_session_has_a_get_stream_of_its_own() -> None:
             client.open()
             assert client.call("t") == "hello"
             wait_until(lambda: len(server.of("GET")) == 2, "no second GET stream")
-            wait_until(lambda: server.open_connections <= 2, "the first GET stream stays open")
+            wait_until(lambda: server.open_connections <= 2, "the first GET stream stays open", 3.0)
         assert [r.headers["mcp-session-id"] for r in server.of("GET")] == ["session-MARKER-1", "session-MARKER-2"]
 
 
@@ -976,6 +980,44 @@ def test_the_stateless_era_cancels_by_closing_the_answer() -> None:
                 client.stateless("tools/call", {"name": "t"}, within(0.1))
             assert closed.wait(DEADLINE_S)
         assert server.notes == []
+
+
+def test_closing_right_after_a_call_was_given_up_still_tells_the_server_and_before_the_session_ends() -> None:
+    with McpWire(tools={"t": STUCK["comments"]}) as server:
+        with opened(server) as client, pytest.raises(MantyxTimeoutError):
+            client.call("t", within(0.1))
+        told = [r.json()["method"] if r.method == "POST" else r.method for r in server.requests]
+        assert told[-2:] == ["notifications/cancelled", "DELETE"]
+
+
+@pytest.mark.parametrize("era", [Era.HANDSHAKE, Era.STATELESS])
+def test_cancelling_ends_a_call_that_is_handing_over_an_answer_to_the_server(era: Era) -> None:
+    """Over HTTP in the stateless era nothing is handed over: then it ends in the stream."""
+    asked = threading.Event()
+
+    def asks(call: Call) -> None:
+        call.stream()
+        call.event(ping())
+        asked.set()
+        call.peer.stay()
+
+    cancellation = Cancellation()
+
+    def cancel(server: McpWire) -> None:
+        assert asked.wait(DEADLINE_S)
+        if era is Era.HANDSHAKE:
+            wait_until(lambda: any("result" in r.json() for r in server.of("POST")), "no answer is handed over")
+        cancellation.set()
+
+    with McpWire(tools={"t": asks}) as server, opened(server) as client, ThreadPoolExecutor() as pool:
+        serve = server._post
+        server._post = lambda call: call.peer.stay() if "result" in call.message else serve(call)  # type: ignore[method-assign]
+        pool.submit(cancel, server)
+        start = time.monotonic()
+        ask = client.ask if era is Era.HANDSHAKE else client.stateless
+        with pytest.raises(McpCancelled):
+            ask("tools/call", {"name": "t"}, within(20, cancelled=cancellation))
+        assert time.monotonic() - start < 2.0
 
 
 @pytest.mark.parametrize("name", ["silent before the headers", "comments"])

@@ -276,7 +276,7 @@ class Exchange:
         for message in messages:
             self._patience.heard()
             if kind_of_message(message) is Kind.RESPONSE:
-                if self._is_ours(message):
+                if found is None and self._is_ours(message):
                     found = message
                 else:
                     log.debug("%s: a response to another request was dropped", self._what)
