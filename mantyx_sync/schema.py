@@ -9,18 +9,21 @@ What callers can rely on, whichever jsonschema from 3.2 on is installed:
   the schema (its `exclusiveMaximum: true`). `1.0` is an integer from draft 6 on, `true` never is.
 - `format` is checked for the words in `formats.FORMATS` and is a comment otherwise.
 - `nullable: true` (OpenAPI) lets null through.
+- A schema of another party is checked against for a limited time, and slow expressions in it are left out.
 - Recursion without end, in the schema or in the value, is a problem of the value, never a `RecursionError`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import logging
 import threading
 from itertools import islice
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional
 
-from mantyx_sync import mismatch
+from mantyx_sync import mismatch, schema_effort
 from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.formats import FORMATS
 
@@ -111,6 +114,9 @@ class SchemaChecker:
                 with self._lock:
                     return self._find(value)
             return self._find(value)
+        except schema_effort.Exhausted:
+            self._switch_off(f"that takes longer than {schema_effort.MAX_SECONDS:g} seconds")
+            return []
         except RecursionError:
             return [f"the value or its schema is {mismatch.TOO_DEEP}"]
         except ArithmeticError:  # an infinite or huge number met `multipleOf`
@@ -125,7 +131,8 @@ class SchemaChecker:
         return mismatch.join(found) if found else None
 
     def _find(self, value: object) -> List[str]:
-        return self._words(self._validator.iter_errors(value))
+        with schema_effort.patience() if self._foreign else contextlib.nullcontext():
+            return self._words(self._validator.iter_errors(value))
 
     def _build(self) -> None:
         try:
@@ -148,6 +155,8 @@ class SchemaChecker:
             return
         if _mentions(self.schema, "nullable"):
             validator_class = _with_nullable(validator_class, jsonschema)
+        if self._foreign:
+            validator_class = _with_limits(validator_class, jsonschema)
         self._validator = self._without_network(validator_class, _format_checker(jsonschema))
 
     def _without_network(self, validator_class: Any, format_checker: Any) -> Any:
@@ -217,6 +226,31 @@ def _with_nullable(validator_class: Any, jsonschema: Any) -> Any:
 
     wrapped = {name: wrap(keyword) for name, keyword in validator_class.VALIDATORS.items()}
     return jsonschema.validators.extend(validator_class, wrapped)
+
+
+@functools.lru_cache(maxsize=32)
+def _with_limits(validator_class: Any, jsonschema: Any) -> Any:
+    """Extend a validator so that no schema and no value keeps it busy for long."""
+    checks = {name: schema_effort.limited(name, check) for name, check in validator_class.VALIDATORS.items()}
+    limited = jsonschema.validators.extend(validator_class, checks)
+    evolve = getattr(validator_class, "evolve", None)
+    if evolve is not None:  # jsonschema 4
+
+        def evolve_within_limits(self: Any, **changes: Any) -> Any:
+            evolved = evolve(self, **changes)
+            kind: Any = type(evolved)
+            if kind is limited:
+                return evolved
+            # A part of the schema names a dialect of its own, which is the library's class for it.
+            given = {_init_name(item): getattr(evolved, item.name) for item in kind.__attrs_attrs__ if item.init}
+            return _with_limits(kind, jsonschema)(**given)
+
+        limited.evolve = evolve_within_limits
+    return limited
+
+
+def _init_name(field: Any) -> str:
+    return getattr(field, "alias", None) or str(field.name).lstrip("_")
 
 
 def _local_resolver(schema: Mapping[str, Any]) -> Any:
