@@ -11,6 +11,7 @@ import pytest
 
 from mantyx_sync.local import LocalServer, ModelRequest, Pause, ScriptedModel, ToolUse
 from mantyx_sync.local.faults import silent
+from tests.effort import IS_THOROUGH
 from tests.processes import Child
 from tests.wire import Peer, WireServer, head, stream_head, wait_until
 
@@ -300,7 +301,7 @@ runs = [client.start_agent({RUN}, tools=[act]) for _ in range(3)]
         with Child(server.client_settings(), program) as child:
             child.expect("at work")
             # Their ends free places, and what waits for those must neither start now nor complain.
-            child.ends(5)
+            child.ends(15)
 
 
 def test_a_users_thread_that_outlives_main_still_gets_its_tools_run(hold: threading.Event) -> None:
@@ -386,7 +387,7 @@ say("end")
 sys.exit(0)
 """
     with LocalServer(model) as server:
-        for _ in range(10):
+        for _ in range(10 if IS_THOROUGH else 3):
             children = [Child(server.client_settings(), program) for _ in range(3)]
             try:
                 for child in children:
