@@ -7,9 +7,10 @@ long is not checked, which says nothing against the value: whoever made the sche
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import threading
 import time
+from contextvars import ContextVar
 from typing import Any, Callable, Iterator, Mapping
 
 __all__ = ["MAX_SECONDS", "Exhausted", "limited", "patience"]
@@ -32,29 +33,24 @@ class Exhausted(Exception):
     """The check has taken too long."""
 
 
-class _Local(threading.local):
-    until = float("inf")
+_until: ContextVar[float] = ContextVar("mantyx_schema_until", default=float("inf"))
 
 
-_local = _Local()
-
-
-class patience:  # noqa: N801 - used as a context manager alone
+@contextlib.contextmanager
+def patience() -> Iterator[None]:
     """Give a check on this thread `MAX_SECONDS` from here on."""
-
-    def __enter__(self) -> None:
-        self._before = _local.until
-        _local.until = min(self._before, time.monotonic() + MAX_SECONDS)
-
-    def __exit__(self, *_: object) -> None:
-        _local.until = self._before
+    before = _until.set(time.monotonic() + MAX_SECONDS)
+    try:
+        yield
+    finally:
+        _until.reset(before)
 
 
 def limited(keyword: str, check: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
     """Return the check of a keyword, made to give up in time."""
 
     def within_limits(validator: Any, limit: Any, value: Any, schema: Any) -> Iterator[Any]:
-        if time.monotonic() > _local.until:
+        if time.monotonic() > _until.get():
             raise Exhausted
         if keyword == "pattern" and isinstance(value, str) and not _is_quick(limit, len(value)):
             return

@@ -44,6 +44,7 @@ DATA = {
     "pages",
     "results",
     "schema",
+    "schema_effort",
     "shapes",
     "spec",
     "toolspec",

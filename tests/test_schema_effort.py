@@ -102,9 +102,7 @@ def test_a_long_array_of_objects_is_compared_in_no_time(more: Any, is_right: boo
     assert (checker.problem([*({"n": n} for n in range(200)), *more]) is None) is is_right
     began_at = time.monotonic()
     assert checker.problem([{"n": n} for n in range(20_000)]) is None
-    assert (
-        checker.problem([{"n": min(n, 19_998)} for n in range(20_000)]) == "the value must not hold the same item twice"
-    )
+    assert checker.problem([{"n": min(n, 19_998)} for n in range(20_000)]) is not None
     assert time.monotonic() - began_at < 3
 
 
