@@ -14,6 +14,7 @@ import pytest
 
 from mantyx_sync.tools import executor as executor_module
 from mantyx_sync.tools.executor import Place, ToolExecutor
+from mantyx_sync.tools.line import Line
 from tests.wire import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -117,6 +118,56 @@ def test_a_limit_of_its_own_holds_one_kind_back_and_not_the_others(gate: Gate) -
     wait_until(lambda: gate.finished == 6, "the limited ones should get their turn")
     assert gate.most == 2
     pool.close()
+
+
+def test_lanes_take_turns(gate: Gate) -> None:
+    pool = executor_of(1)
+    submit(pool, *[gate.job(f"a{n}") for n in range(5)], lane="a")
+    submit(pool, gate.job("b0"), gate.job("b1"), lane="b")
+    submit(pool, gate.job("c0"), lane="c")
+    gate.open.set()
+    wait_until(lambda: gate.finished == 8, "all jobs should run")
+    assert gate.names == ["a0", "a1", "b0", "c0", "a2", "b1", "a3", "a4"]
+    pool.close()
+
+
+def test_a_lane_whose_limit_is_reached_does_not_lose_its_turn() -> None:
+    line: Line[str] = Line()
+    for job, lane in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("b2", "b")):
+        line.add(job, lane, job[0])
+    assert line.take(never, lambda job: job[0] == "b") == "b1"
+    assert [line.take(never, always) for _ in range(4)] == ["a1", "b2", "a2", None]
+
+
+def test_jobs_that_wait_for_their_limiter_are_not_looked_at_one_by_one() -> None:
+    line: Line[int] = Line()
+    for number in range(1000):
+        line.add(number, None, number % 2)
+    looked_at: list[int] = []
+
+    def even(number: int) -> bool:
+        looked_at.append(number)
+        return number % 2 == 0
+
+    assert [line.take(never, even) for _ in range(501)] == [*range(0, 1000, 2), None]
+    assert len(looked_at) <= 2 * 501
+
+
+def test_jobs_that_nobody_waits_for_are_dropped() -> None:
+    line: Line[int] = Line()
+    for number in range(6):
+        line.add(number, number % 2, None)
+    assert line.take(lambda number: number != 3, always) == 3
+    assert line.take(never, always) == 5  # 0, 2 and 4 were gone before
+    assert line.take(never, always) is None
+
+
+def never(job: object) -> bool:
+    return False
+
+
+def always(job: object) -> bool:
+    return True
 
 
 def test_a_place_that_is_given_up_serves_the_next_job_although_its_thread_is_stuck(gate: Gate) -> None:

@@ -251,7 +251,7 @@ class Service(LinkEvents):
             finally:
                 _in_hook.service = None
 
-        self._workers.hooks.submit(self._calls.fresh_context(), call, limiter=id(self), limit=1)
+        self._workers.hooks.submit(self._calls.fresh_context(), call, lane=id(self), limiter=id(self), limit=1)
 
 
 class _InHook(threading.local):

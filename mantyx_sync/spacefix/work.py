@@ -62,7 +62,7 @@ class Work:
         """Get in line for a place."""
         pool = self.calls.workers.handlers
         context = self.calls.fresh_context()
-        self._place = pool.submit(context, self._run, limiter=id(item), limit=item.max_concurrency)
+        self._place = pool.submit(context, self._run, lane=id(self.calls), limiter=id(item), limit=item.max_concurrency)
 
     def refuse(self, text: str) -> None:
         """Have the caller told why the call is not run."""
@@ -181,7 +181,7 @@ class Work:
     def _answer_soon(self, outcome: Outcome, ending: str) -> None:
         """Answer from a thread that no handler blocks."""
         context = self.calls.fresh_context()
-        self.calls.workers.express.submit(context, lambda: self._answer(outcome, ending))
+        self.calls.workers.express.submit(context, lambda: self._answer(outcome, ending), lane=id(self.calls))
 
     def _answer(self, outcome: Outcome, ending: str) -> None:
         delivery = Delivery.FAILED

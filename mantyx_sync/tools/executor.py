@@ -12,9 +12,10 @@ import contextvars
 import logging
 import os
 import threading
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable
+
+from .line import Line
 
 __all__ = ["Place", "ToolExecutor"]
 
@@ -30,9 +31,10 @@ _depth: contextvars.ContextVar[int] = contextvars.ContextVar("mantyx_tool_depth"
 class Place:
     """A call's place among those that run at once."""
 
-    def __init__(self, pool: _Pool, job: Callable[[], None], limiter: object, limit: int | None) -> None:
+    def __init__(self, pool: _Pool, job: Callable[[], None], lane: object, limiter: object, limit: int | None) -> None:
         self._pool = pool
         self.job = job
+        self.lane = lane
         self.limiter = limiter
         self.limit = limit
         self.is_held = False
@@ -59,6 +61,7 @@ class ToolExecutor:
         context: contextvars.Context,
         job: Callable[[], None],
         *,
+        lane: object = None,
         limiter: object = None,
         limit: int | None = None,
     ) -> Place:
@@ -66,11 +69,12 @@ class ToolExecutor:
 
         Args:
             context: The job's own copy of the context that its run was started in.
+            lane: Whose job it is, where several share the places: lanes take turns.
             limiter: Jobs with the same limiter run at most `limit` at once.
         """
         depth = context.get(_depth, 0)
         pool = self._pool(depth)
-        place = Place(pool, _in_context(context, depth, job), limiter, limit)
+        place = Place(pool, _in_context(context, depth, job), lane, limiter, limit)
         pool.enter(place)
         return place
 
@@ -103,13 +107,13 @@ class _Pool:
         self._max_places = max_places
         self._taken = 0
         self._taken_by: dict[object, int] = {}
-        self._waiting: deque[Place] = deque()
+        self._waiting: Line[Place] = Line()
         self._executor = ThreadPoolExecutor(_MAX_THREADS, thread_name_prefix=_THREAD_NAME)
 
     def enter(self, place: Place) -> None:
         with self._lock:
             if not self._take(place):
-                self._waiting.append(place)
+                self._waiting.add(place, place.lane, None if place.limit is None else place.limiter)
                 return
         self._start(place)
 
@@ -135,25 +139,25 @@ class _Pool:
 
     def _next_in_line(self) -> list[Place]:
         started: list[Place] = []
-        passed_over: list[Place] = []  # their limiter has no room yet
-        while self._waiting and self._taken < self._max_places:
-            place = self._waiting.popleft()
-            if not place.is_over:
-                (started if self._take(place) else passed_over).append(place)
-        self._waiting.extendleft(reversed(passed_over))
+        while self._taken < self._max_places:
+            place = self._waiting.take(_is_over, self._has_room)
+            if place is None:
+                break
+            self._take(place)
+            started.append(place)
         return started
+
+    def _has_room(self, place: Place) -> bool:
+        return place.limit is None or self._taken_by.get(place.limiter, 0) < place.limit
 
     def close(self) -> None:
         self._executor.shutdown(wait=False)
 
     def _take(self, place: Place) -> bool:
-        if self._taken >= self._max_places:
+        if self._taken >= self._max_places or not self._has_room(place):
             return False
         if place.limit is not None:
-            running = self._taken_by.get(place.limiter, 0)
-            if running >= place.limit:
-                return False
-            self._taken_by[place.limiter] = running + 1
+            self._taken_by[place.limiter] = self._taken_by.get(place.limiter, 0) + 1
         self._taken += 1
         place.is_held = True
         return True
@@ -193,6 +197,10 @@ class _Pool:
 
 def _nothing() -> None:
     pass
+
+
+def _is_over(place: Place) -> bool:
+    return place.is_over
 
 
 def _once(job: Callable[[], None]) -> Callable[[], None]:
