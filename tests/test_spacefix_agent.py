@@ -134,6 +134,60 @@ def test_nothing_unreadable_ends_the_stream(gateway: RecordingGateway, caplog: p
     assert "a second 'ready' on one stream is ignored" in caplog.text
 
 
+ODD_VALUES = [
+    "null",
+    "true",
+    "1e999",
+    "NaN",
+    f"1{'0' * 400}",
+    "1" * 5000,
+    '"\\ud800"',
+    '""',
+    "[]",
+    "{}",
+    "[" * 500 + "]" * 500,
+]
+
+
+@pytest.mark.parametrize("field", ["id", "name", "args", "trace", "traceparent", "tracestate", "requestId", "sentAt"])
+def test_no_value_of_any_field_takes_the_agent_down(gateway: RecordingGateway, field: str) -> None:
+    with Agent([double], **gateway.settings).start() as agent:
+        stream = gateway.stream()
+        for kind in ("call", "read", "prompt", "ready"):
+            for place, value in enumerate(ODD_VALUES):
+                fields = {"id": f'"{kind}{place}"', "name": '"double"', "args": '{"x":1}'}
+                if field in fields or field == "trace":
+                    fields[field] = value
+                else:
+                    fields["trace"] = f'{{"{field}":{value}}}'
+                written = ",".join(f'"{name}":{text}' for name, text in fields.items())
+                stream.send(f"event: {kind}\ndata: {{{written}}}\n\n".encode())
+        stream.call("double", {"x": 2}, id="last")
+        assert gateway.answer("last")["result"] == 4
+        wait_until(lambda: agent.status().waiting == agent.status().in_flight == 0)
+        assert agent.status().connects == 1
+
+
+def test_an_event_that_we_fail_at_does_not_end_the_agent(
+    gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    read_event = link.read_event
+
+    def fail(frame: str) -> Any:
+        if "bad" in frame:
+            raise ZeroDivisionError
+        return read_event(frame)
+
+    monkeypatch.setattr(link, "read_event", fail)
+    with Agent([double], **gateway.settings).start() as agent:
+        stream = gateway.stream()
+        stream.call("double", {"x": 1}, id="bad")
+        stream.call("double", {"x": 2}, id="good")
+        assert gateway.answer("good")["result"] == 4
+        assert agent.status().connects == 1
+    assert "an event could not be taken" in caplog.text
+
+
 def test_a_call_before_ready_is_not_run() -> None:
     with RecordingGateway(ready=False) as gateway, Agent([double], **gateway.settings).start() as agent:
         stream = gateway.stream()
@@ -334,6 +388,25 @@ def test_another_registration_is_served_by_connecting_again(gateway: RecordingGa
     assert gone[0].reason == "the agent registers anew"
     assert gone[0].error is None
     assert gone[1].reason == "the agent was stopped"
+
+
+def test_an_update_while_a_connection_is_begun_is_not_missed(
+    gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Late(link.Connection):
+        def __init__(self, registration: Any) -> None:
+            super().__init__(registration)
+            if registration.tools and not updated:
+                updated.append(agent)
+                agent.update(tools=[])  # this connection has the old registration, and nothing to be woken by yet
+
+    updated: list[Agent] = []
+    monkeypatch.setattr(link, "Connection", Late)
+    agent = Agent([double], **gateway.settings)
+    with agent.start():
+        agent.wait_ready()
+    assert updated
+    assert [request.json["tools"] for request in gateway.to("/agent/connect")] == [[]]
 
 
 def test_a_registration_that_would_be_refused_changes_nothing(gateway: RecordingGateway) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Iterator
 import pytest
 
 from mantyx_sync import ToolContext, ToolError, ToolResult, ToolResultFile, tool
-from mantyx_sync.spacefix import Agent, CallReport, WorkerPool, current_trace, delivery, expose, link
+from mantyx_sync.spacefix import Agent, CallReport, Registration, WorkerPool, current_trace, delivery, expose, link
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
 from tests.plain_http import wait_until
 from tests.recording_gateway import DEADLINE_S, RecordingGateway, Reply
@@ -333,6 +333,27 @@ def test_a_thousand_calls_written_back_to_back_are_each_answered_once(gateway: R
     assert len(gateway.to("/agent/result")) == 1000
 
 
+def test_agents_with_one_pool_take_turns(gateway: RecordingGateway) -> None:
+    pool, go = WorkerPool(1), threading.Event()
+    ran: list[str] = []
+
+    def work(name: str) -> None:
+        ran.append(name)
+        go.wait(DEADLINE_S)
+
+    with Agent([tool(work)], **gateway.settings, workers=pool).start() as one:
+        first = gateway.stream()
+        for number in range(20):
+            first.call("work", {"name": f"one {number}"}, id=f"one {number}")
+        wait_until(lambda: one.status().waiting == 19)
+        with Agent([tool(work)], **gateway.settings, workers=pool).start() as other:
+            gateway.stream().call("work", {"name": "other"}, id="other")
+            wait_until(lambda: other.status().waiting == 1)
+            go.set()
+            gateway.answers(["other", *(f"one {number}" for number in range(20))])
+    assert ran.index("other") == 2  # behind the one at work and the one whose turn it was
+
+
 def test_agents_share_the_processs_sixteen_workers_unless_told_otherwise() -> None:
     one, other = Agent(), Agent()
     assert one._workers is other._workers
@@ -526,17 +547,32 @@ def test_every_call_after_each_reconnect_is_answered(gateway: RecordingGateway) 
 def test_the_same_id_on_one_stream_is_run_once(gateway: RecordingGateway) -> None:
     go = threading.Event()
     ran: list[int] = []
+    reports: list[CallReport] = []
 
     def work() -> None:
         ran.append(1)
         go.wait(DEADLINE_S)
 
-    with Agent([tool(work)], **gateway.settings).start():
+    with Agent([tool(work)], **gateway.settings, on_call_done=reports.append).start():
         stream = gateway.stream()
         stream.call("work", id="a")
         stream.call("work", id="a")
+        stream.event("call", {"id": "a"})  # nor is it refused for what a later event lacks
         stream.call("nothing", id="b")
         gateway.answer("b")
         go.set()
-        gateway.answer("a")
+        assert gateway.answer("a")["ok"]
+        wait_until(lambda: len(reports) == 2)
+        stream.call("work", id="a")  # answered long since
+        stream.call("nothing", id="c")
+        gateway.answer("c")
     assert ran == [1]
+    assert [request.json["id"] for request in gateway.to("/agent/result")] == ["b", "a", "c"]
+
+
+def test_only_the_newest_ids_of_a_stream_are_kept() -> None:
+    connection = delivery.Connection(Registration())
+    assert all(connection.is_new(str(number)) for number in range(5000))
+    assert not connection.is_new("4999")
+    assert not connection.is_new(str(5000 - delivery._MAX_SEEN))
+    assert len(connection._seen) == delivery._MAX_SEEN

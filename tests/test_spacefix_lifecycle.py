@@ -143,6 +143,28 @@ def test_a_handler_may_stop_its_agent(gateway: RecordingGateway) -> None:
     stream.call("shut_down", id="a")
     wait_until(lambda: agent.status().state == "stopped")
     assert stream.ended.wait(DEADLINE_S)
+    assert gateway.answer("a")["result"] == "good night"
+
+
+def test_a_handler_may_have_its_agent_register_anew_and_is_answered_before(gateway: RecordingGateway) -> None:
+    agent = Agent(**gateway.settings)
+
+    @agent.tool
+    def learn() -> str:
+        agent.update(prompts=[])
+        return "learned"
+
+    with agent.start():
+        first = gateway.stream()
+        first.call("learn", id="a")
+        assert gateway.answer("a") | {"span": 0} == {
+            "connectionId": first.id,
+            "id": "a",
+            "ok": True,
+            "result": "learned",
+            "span": 0,
+        }
+        gateway.stream()
 
 
 def test_a_hook_may_stop_its_agent(gateway: RecordingGateway) -> None:

@@ -138,6 +138,27 @@ def test_a_handler_can_continue_the_trace() -> None:
     }
 
 
+@pytest.mark.parametrize(("flags", "passed_on"), [("00", "00"), ("01", "01"), ("02", "02"), ("ff", "03"), ("fc", "00")])
+def test_flags_that_nobody_knows_yet_are_not_passed_on(flags: str, passed_on: str) -> None:
+    trace = TraceContext.from_wire({"traceparent": TRACEPARENT[:-2] + flags}, "c")
+    assert trace is not None
+    assert trace.headers()["traceparent"].endswith(f"-{passed_on}")
+
+
+@pytest.mark.parametrize("tracestate", ["a=b\r\nX-Evil: 1", "a=é", "a=\ud800", ""])
+def test_a_tracestate_that_no_header_takes_is_not_passed_on(tracestate: str) -> None:
+    trace = TraceContext.from_wire({"traceparent": TRACEPARENT, "tracestate": tracestate}, "c")
+    assert trace is not None
+    assert list(trace.headers()) == ["traceparent"]
+
+
+@pytest.mark.parametrize("sent_at", [10**400, -(10**400), float("nan"), float("inf"), True, "1", None])
+def test_a_time_that_is_none_is_left_out(sent_at: Any) -> None:
+    trace = TraceContext.from_wire({"sentAt": sent_at}, "c")
+    assert trace is not None
+    assert trace.sent_at is None
+
+
 def test_the_trace_is_at_hand_inside_the_span_alone() -> None:
     trace = TraceContext.from_wire({"traceparent": TRACEPARENT}, "c")
     assert current_trace() is None
@@ -554,3 +575,7 @@ def test_a_sample_has_the_documents_fields_and_the_processs_own_figures() -> Non
     assert 0 <= sample["cpu"] <= 1
     assert sample["uptime"] > 0
     assert (sample["tools"], sample["eventLoopDelay"]) == (3, 0)
+
+
+def test_a_text_of_any_length_is_a_short_failure() -> None:
+    assert len(answer_body("conn", "call", Outcome(error="é" * 5_000_000))) < 10_000

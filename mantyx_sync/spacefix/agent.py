@@ -378,6 +378,7 @@ class Agent:
                     request.wait()
                 self.stop(grace)
             except KeyboardInterrupt:  # pressed twice
+                request.is_urgent = True
                 self.stop(0)
             except BaseException:
                 self.stop(0)

@@ -83,8 +83,9 @@ class Calls:
         item = connection.registration.find(event.kind, event.name)
         work = Work(self, connection, event, item)
         with self.lock:
-            if self._open.setdefault((id(connection), event.id), work) is not work:
+            if not connection.is_new(event.id):
                 return
+            self._open[id(connection), event.id] = work
             is_stopping = self._is_stopping
         if is_stopping:
             work.refuse(f"{event.name}: {SHUTTING_DOWN}")
@@ -102,6 +103,8 @@ class Calls:
             call = CallEvent(event.kind, event.id, "")
             work = Work(self, connection, call, None)
             with self.lock:
+                if not connection.is_new(event.id):
+                    return
                 self._open[id(connection), event.id] = work
             work.refuse(f"the call cannot be read: {event.reason}")
 
@@ -125,12 +128,9 @@ class Calls:
             work.refuse(f"{work.event.name}: {SHUTTING_DOWN}")
 
     def when_answered(self, action: Callable[[], None]) -> None:
-        """Call `action` once the calls that are open now have ended, that of the calling handler aside. Once."""
+        """Call `action` once the calls that are open now have ended, that of the calling handler included. Once."""
         with self.lock:
             awaited = set(self._open.values())
-            mine = current_work()  # of an agent that is stopped by its own handler
-            if mine is not None:
-                awaited.discard(mine)
             if awaited:
                 self._awaited.append((awaited, action))
         if not awaited:

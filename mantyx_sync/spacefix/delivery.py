@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from ..errors import MantyxAPIError, MantyxConfigError, MantyxError, MantyxProtocolError
 from ..limits import SPACEFIX_MAX_RESULT_BYTES, SPACEFIX_MAX_SPAN_MS
+from ..tools.handling import cut_text
 from ..transport.body import Release
 from ..transport.http import encode_json
 from ..transport.retry import Backoff
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _BACKOFF = Backoff(base=0.25, cap=4.0)
 _TRY_TIMEOUT_S = 10.0
+_MAX_SEEN = 1024
 _TOO_LARGE = "the result is too large to be returned: {} bytes, allowed are {}. Ask for less, or for a part at a time."
 
 
@@ -41,6 +43,19 @@ class Connection:
         self.ready_at = 0.0
         self.heard_at = 0.0
         self._releases: set[Release] = set()
+        self._seen: dict[str, None] = {}
+
+    def is_new(self, call_id: str) -> bool:
+        """Note the id of a call; false if one of the newest calls has it.
+
+        The gateway sends no id twice. What repeats one is on the way to it, and no handler may run twice for that.
+        """
+        if call_id in self._seen:
+            return False
+        self._seen[call_id] = None
+        if len(self._seen) > _MAX_SEEN:
+            del self._seen[next(iter(self._seen))]
+        return True
 
     def end(self) -> None:
         """Note that the stream has ended, and break off the posts of its answers: the gateway ignores them."""
@@ -111,6 +126,7 @@ def answer_body(connection_id: str, call_id: str, outcome: Outcome) -> bytes:
                 return body
             outcome.error = _TOO_LARGE.format(len(body), SPACEFIX_MAX_RESULT_BYTES)
         outcome.result = None
+    outcome.error = cut_text(outcome.error)  # with a name in it of whatever length
     return encode_json({**head, "ok": False, "error": outcome.error, "span": outcome.span})
 
 

@@ -163,7 +163,7 @@ class Link:
         self._attempt = connection = Connection(self._registration)
         # A new one each time: once called it stays called. Who stops us sets the flag first, then calls it.
         self._release = release = StreamRelease()
-        if self._must_end():
+        if self._must_end() or self._registration is not connection.registration:  # `renew` had no release of ours yet
             return
         self._enter("connecting")
         error = self._serve(connection, release)
@@ -234,7 +234,10 @@ class Link:
                 return MantyxNetworkError("the gateway ended the stream")
             connection.heard_at = time.monotonic()
             for frame in frames:
-                self._take(connection, frame)
+                try:
+                    self._take(connection, frame)
+                except Exception:  # a bug of ours; one event is lost then, not the agent
+                    log.exception("%s: an event could not be taken", self._label)
             if not connection.id and connection.heard_at - opened_at > READY_TIMEOUT_S:
                 return MantyxProtocolError(f"the stream brought no 'ready' for {READY_TIMEOUT_S:g} s")
 

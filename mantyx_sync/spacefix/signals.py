@@ -21,6 +21,8 @@ class StopRequest:
     def __init__(self) -> None:
         self.number: int | None = None
         """The signal that came."""
+        self.is_urgent = False
+        """Set once the second signal has done its work: those that follow change nothing."""
         self._bell = Bell()
 
     def wait(self) -> None:
@@ -29,6 +31,8 @@ class StopRequest:
 
     def note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - the form of a signal's handler
         """Handle a signal."""
+        if self.is_urgent:
+            return
         if self.number is not None:
             raise KeyboardInterrupt  # whoever asks twice does not want to wait
         self.number = number

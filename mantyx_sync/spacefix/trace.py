@@ -11,6 +11,7 @@ import contextlib
 import contextvars
 import hashlib
 import logging
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping
@@ -20,6 +21,9 @@ __all__ = ["TraceContext", "Tracer", "current_trace"]
 log = logging.getLogger(__name__)
 
 _TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+
+_KNOWN_FLAGS = 0x03  # sampled; the trace id is random
+_PRINTABLE = re.compile(r"[\x20-\x7e]+")
 
 _current: contextvars.ContextVar[TraceContext | None] = contextvars.ContextVar("mantyx_spacefix_trace", default=None)
 
@@ -57,13 +61,12 @@ class TraceContext:
         """Read the `trace` of an event; what is missing or of the wrong type is left out: a call is not lost for it."""
         if not isinstance(value, Mapping):
             return None
-        sent_at = value.get("sentAt")
         traceparent = _text(value.get("traceparent"))
         return cls(
             traceparent=traceparent,
             tracestate=_text(value.get("tracestate")),
             request_id=_text(value.get("requestId")),
-            sent_at=sent_at if isinstance(sent_at, (int, float)) and not isinstance(sent_at, bool) else None,
+            sent_at=_milliseconds(value.get("sentAt")),
             span_id=derived_span_id(traceparent, call_id),
             raw=value,
         )
@@ -85,8 +88,9 @@ class TraceContext:
         found = _parse(self.traceparent)
         if found is None or self.span_id is None:
             return {}
-        headers = {"traceparent": f"00-{found[1]}-{self.span_id}-{found[3]}"}
-        if self.tracestate:
+        # What the other flags mean is not said yet: whoever goes on with a trace clears them.
+        headers = {"traceparent": f"00-{found[1]}-{self.span_id}-{int(found[3], 16) & _KNOWN_FLAGS:02x}"}
+        if self.tracestate and _PRINTABLE.fullmatch(self.tracestate):  # what whoever called sent; no header takes all
             headers["tracestate"] = self.tracestate
         return headers
 
@@ -203,6 +207,16 @@ def _parse(traceparent: str | None) -> tuple[str, str, str, str] | None:
     if version == "ff" or (version == "00" and rest) or not trace_id.strip("0") or not parent_id.strip("0"):
         return None
     return version, trace_id, parent_id, flags
+
+
+def _milliseconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def _text(value: object) -> str | None:

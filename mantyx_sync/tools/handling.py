@@ -8,7 +8,7 @@ import sys
 from ..errors import ToolError
 from ..limits import MAX_TOOL_ERROR_BYTES
 
-__all__ = ["close_old_connections", "failure_text"]
+__all__ = ["close_old_connections", "cut_text", "failure_text"]
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ def failure_text(error: BaseException, name: str, where: str, logger: logging.Lo
     if isinstance(error, ToolError):
         logger.info("%s: %s", where, type(error).__name__)
         text = str(error)
-        return _cut(text) if text.strip() else f"{name} failed"
+        return cut_text(text) if text.strip() else f"{name} failed"
     if isinstance(error, (SystemExit, KeyboardInterrupt, GeneratorExit)):
         logger.warning("%s: the handler raised %s; the process goes on", where, type(error).__name__)
         return f"{name} failed"
@@ -46,7 +46,8 @@ def close_old_connections() -> None:
             log.debug("django.db.close_old_connections failed", exc_info=True)
 
 
-def _cut(text: str) -> str:
+def cut_text(text: str) -> str:
+    """Return what of a failure's text is sent: all of it, unless it is too long."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= MAX_TOOL_ERROR_BYTES:
         return text
