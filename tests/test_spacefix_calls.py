@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import re
 import threading
 import time
+import traceback
 from typing import Any, Iterator
 
 import pytest
 
 from mantyx_sync import ToolContext, ToolError, ToolResult, ToolResultFile, tool
-from mantyx_sync.spacefix import Agent, CallReport, Registration, WorkerPool, current_trace, delivery, expose, link
+from mantyx_sync.spacefix import (
+    Agent,
+    CallReport,
+    Registration,
+    WorkerPool,
+    current_trace,
+    delivery,
+    expose,
+    link,
+    service,
+)
+from mantyx_sync.spacefix.endpoints import Endpoints
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
 from tests.plain_http import wait_until
-from tests.recording_gateway import DEADLINE_S, RecordingGateway, Reply
+from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -450,6 +463,48 @@ def test_an_answer_is_not_posted_when_its_call_is_over(gateway: RecordingGateway
         threading.Event().wait(0.1)
         assert len(gateway.to("/agent/result")) == count
     assert reports[0].outcome == "undelivered"
+
+
+def test_no_error_log_or_frame_shows_the_key_or_the_connections_id(
+    gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(service, "TELEMETRY_INTERVAL_S", 0.02)
+    errors: list[Any] = []
+
+    def keep(made: Any) -> Any:
+        def call(*args: Any) -> Any:
+            try:
+                return made(*args)
+            except Exception as error:
+                errors.append(error)
+                raise
+
+        return call
+
+    for name in ("post_result", "post_telemetry"):
+        monkeypatch.setattr(Endpoints, name, keep(getattr(Endpoints, name)))
+    replies = [Reply(503), Reply(0), Reply(401), Reply(302), Reply(400, "bad")]
+    gateway.replies.update({"/agent/result": list(replies), "/agent/telemetry": list(replies)})
+    agent = Agent(
+        [double], **{**gateway.settings, "telemetry": True}, on_disconnect=lambda gone: errors.append(gone.error)
+    )
+    with agent.start():
+        stream = gateway.stream()
+        for number in range(5):
+            stream.call("double", {"x": number}, id=str(number))
+        gateway.wait_for("/agent/result", 7)
+        gateway.wait_for("/agent/telemetry", 6)
+        shown = [repr(agent._service.__dict__), repr(agent.status()), repr(agent._service._link.__dict__)]  # type: ignore[union-attr]
+        stream.reset()
+        gateway.stream()
+        wait_until(lambda: agent.status().connects == 2)
+    assert len([error for error in errors if error is not None]) == 11
+    for error in errors[:-1]:
+        told = traceback.TracebackException.from_exception(error, capture_locals=True)
+        shown += [str(error), repr(error.__dict__), "".join(told.format())]
+    for secret in (KEY, stream.id):
+        assert not any(secret in text for text in [*shown, caplog.text])
 
 
 # ------------------------------------------------------------------------------------------- lost streams

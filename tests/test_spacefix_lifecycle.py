@@ -225,8 +225,9 @@ def test_a_registration_that_was_never_taken_ends_it(gateway: RecordingGateway) 
 
 
 PROGRAM = """
+    from mantyx_sync import ToolContext, tool
     from mantyx_sync.spacefix import Agent
-    work = threading.Event()
+    began = threading.Event()
 
     def term(number, frame):
         say("restored")
@@ -236,6 +237,7 @@ PROGRAM = """
     @tool
     def slow(seconds: float, context: ToolContext) -> str:
         say("at work")
+        began.set()
         context.cancelled.wait(seconds)
         return "done"
 
@@ -250,7 +252,7 @@ PROGRAM = """
 def child(gateway: RecordingGateway, program: str, **env: str) -> Child:
     settings = {"api_key": "", "workspace_slug": "", "base_url": ""}
     env = {"SPACEFIX_URL": gateway.url, "SPACEFIX_AGENT_KEY": KEY, **env}
-    return Child(settings, program, make_client=False, **env)
+    return Child(settings, program, make_client=False, has_names=False, **env)
 
 
 def test_a_signal_ends_it_behind_the_calls_at_work(gateway: RecordingGateway) -> None:
@@ -288,7 +290,7 @@ def test_the_second_signal_does_not_wait(gateway: RecordingGateway) -> None:
                 break
         process.process.send_signal(signal.SIGTERM)
         process.expect("over")
-        process.ends(within=5.0)
+        process.ends()
     assert "a" not in [request.json["id"] for request in gateway.to("/agent/result")]
 
 
@@ -299,15 +301,14 @@ def test_a_script_that_ends_takes_its_agent_along_whatever_is_at_work(gateway: R
     import logging
     logging.basicConfig(level="DEBUG", stream=open(os.devnull, "w"))
     agent.start().wait_ready()
-    while not agent.status().in_flight:
-        time.sleep(0.01)
+    began.wait()
     """
     )
     with child(gateway, program) as process:
         stream = gateway.stream()
         stream.call("slow", {"seconds": 60}, id="a")
         process.expect("at work")
-        process.ends(within=5.0)
+        process.ends()
         assert stream.ended.wait(DEADLINE_S)
 
 

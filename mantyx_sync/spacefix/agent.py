@@ -364,8 +364,6 @@ class Agent:
             MantyxConfigError: There is no key, or the gateway would not take what is served.
             SpaceFixRegistrationError: The gateway does not take it.
         """
-        from ..run_events import outcome_again
-
         _check_grace(grace)
         with stop_signals() as request:
             self.start()
@@ -374,6 +372,8 @@ class Agent:
                 while service is not None and not service.is_over and request.number is None:
                     refused = service.refusal
                     if refused is not None:
+                        from ..run_events import outcome_again  # not above: what takes time comes behind the handlers
+
                         raise outcome_again(refused)
                     request.wait()
                 self.stop(grace)

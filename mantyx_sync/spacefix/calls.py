@@ -183,6 +183,10 @@ class _Line:
     def add(self, at: float, work: Work) -> None:
         """Have a call looked at when its time has come."""
         with self._lock:
+            for _ in range(2):  # so that the line is hardly longer than the calls that are open
+                if not self._entries or _is_open(self._entries[0][1]()):
+                    break
+                self._entries.popleft()
             self._entries.append((at, weakref.ref(work)))
             if self._take_back is None:
                 self._take_back = self._deadlines.add(at, self._look)
@@ -202,12 +206,15 @@ class _Line:
             while self._entries:
                 at, reference = self._entries[0]
                 work = reference()
-                is_open = work is not None and not work.is_settled
-                if is_open and at > now:
-                    break
-                self._entries.popleft()
-                if work is not None and is_open:
+                if work is not None and _is_open(work):
+                    if at > now:
+                        break
                     due.append(work)
+                self._entries.popleft()
             self._take_back = self._deadlines.add(self._entries[0][0], self._look) if self._entries else None
         for work in due:
             self._act(work)
+
+
+def _is_open(work: Work | None) -> bool:
+    return work is not None and not work.is_settled

@@ -17,6 +17,7 @@ from ..tools.handling import cut_text
 from ..transport.body import Release
 from ..transport.http import encode_json
 from ..transport.retry import Backoff
+from ..transport.secret import SecretBytes
 
 if TYPE_CHECKING:
     from .registration import Registration
@@ -113,7 +114,7 @@ class Delivery(enum.Enum):
     """It did not reach the gateway while the call was alive, or was refused there."""
 
 
-def answer_body(connection_id: str, call_id: str, outcome: Outcome) -> bytes:
+def answer_body(connection_id: str, call_id: str, outcome: Outcome) -> SecretBytes:
     """Write the body of `POST /agent/result`; what cannot be sent becomes a short failure, which `outcome` then is."""
     head = {"connectionId": connection_id, "id": call_id}
     if outcome.error is None:
@@ -123,11 +124,11 @@ def answer_body(connection_id: str, call_id: str, outcome: Outcome) -> bytes:
             outcome.error = "the result holds a number or a nesting that cannot be written as JSON"
         else:
             if len(body) <= SPACEFIX_MAX_RESULT_BYTES:
-                return body
+                return SecretBytes(body)
             outcome.error = _TOO_LARGE.format(len(body), SPACEFIX_MAX_RESULT_BYTES)
         outcome.result = None
     outcome.error = cut_text(outcome.error)  # with a name in it of whatever length
-    return encode_json({**head, "ok": False, "error": outcome.error, "span": outcome.span})
+    return SecretBytes(encode_json({**head, "ok": False, "error": outcome.error, "span": outcome.span}))
 
 
 class Courier:

@@ -233,13 +233,17 @@ class Link:
             if not data:
                 return MantyxNetworkError("the gateway ended the stream")
             connection.heard_at = time.monotonic()
-            for frame in frames:
-                try:
-                    self._take(connection, frame)
-                except Exception:  # a bug of ours; one event is lost then, not the agent
-                    log.exception("%s: an event could not be taken", self._label)
+            self._take_all(connection, frames)
+            del data, frames  # error trackers record the locals of frames, such as those of the error to come
             if not connection.id and connection.heard_at - opened_at > READY_TIMEOUT_S:
                 return MantyxProtocolError(f"the stream brought no 'ready' for {READY_TIMEOUT_S:g} s")
+
+    def _take_all(self, connection: Connection, frames: list[str]) -> None:
+        for frame in frames:
+            try:
+                self._take(connection, frame)
+            except Exception:  # a bug of ours; one event is lost then, not the agent
+                log.exception("%s: an event could not be taken", self._label)
 
     def _take(self, connection: Connection, frame: str) -> None:
         """Do what one frame asks for. Never blocks."""

@@ -14,6 +14,7 @@ from ..errors import MantyxError
 from ..transport.bell import Bell
 from ..transport.body import Release
 from ..transport.http import encode_json
+from ..transport.secret import SecretBytes
 from .delivery import Connection
 from .window import WindowFigures
 
@@ -112,7 +113,7 @@ class Telemetry:
             if self._is_stopped:
                 return
             try:
-                self._post(encode_json(body), _POST_TIMEOUT_S, release)
+                self._post(SecretBytes(encode_json(body)), _POST_TIMEOUT_S, release)
             except MantyxError as error:
                 log.debug("a sample was not taken: %s", error)
             except Exception:  # a hook of the caller's session, or its source of keys
