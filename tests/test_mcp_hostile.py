@@ -25,7 +25,7 @@ from mantyx_sync.mcp import link as link_module
 from mantyx_sync.mcp.channel import Cancellation, Era
 from mantyx_sync.mcp.incoming import Incoming
 from mantyx_sync.mcp.lines import LineDecoder
-from mantyx_sync.mcp.messages import Kind, kind_of_message
+from mantyx_sync.mcp.messages import Kind, encode, kind_of_message
 from mantyx_sync.mcp.results import McpResult
 from mantyx_sync.mcp.sse_messages import SseMessages
 
@@ -258,3 +258,12 @@ def test_roots_may_come_from_an_iterator(tmp_path: Path) -> None:
             client.call_tool("t")
         (note,) = [note for note in server.notes if note.get("id") == 41]
     assert [root["uri"] for root in note["result"]["roots"]] == [tmp_path.as_uri()]
+
+
+def test_what_is_nested_beyond_measure_is_an_error_of_the_package_or_a_note() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert "nested too deeply" in McpResult.from_wire({"structuredContent": deep}, "test").text
+    with pytest.raises(McpProtocolError, match="nested too deep"):
+        encode({"method": "tools/call", "params": {"requestState": deep}})

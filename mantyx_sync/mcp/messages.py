@@ -138,8 +138,15 @@ def _id(value: object) -> int | None:
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Write a message as one line of UTF-8, without its end. Lone surrogates have no form there: they become U+FFFD."""
-    text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    """Write a message as one line of UTF-8, without its end. Lone surrogates have no form there: they become U+FFFD.
+
+    Raises:
+        McpProtocolError: It is nested too deep, as what a server wants back may be.
+    """
+    try:
+        text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except RecursionError:
+        raise McpProtocolError(f"{message.get('method') or 'an answer'}: it is nested too deep to be sent") from None
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:

@@ -135,6 +135,8 @@ def compact_json(value: Any) -> str:
     """Write a JSON value without spaces; an infinite number, which JSON has no word for, is null."""
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except RecursionError:
+        return '"[nested too deeply to be shown]"'
     except ValueError:
         return json.dumps(_finite(value), ensure_ascii=False, separators=(",", ":"))
 
