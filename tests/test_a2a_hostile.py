@@ -11,8 +11,9 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import pytest
 
 from mantyx_sync import ToolResultFile, tool
-from mantyx_sync.a2a import current_task, strict_json
+from mantyx_sync.a2a import A2AClient, A2AProtocolError, current_task, strict_json
 from mantyx_sync.local import ToolUse
+from tests.a2a_agents import Agent, Events, always, artifact_v1, task_v1, update_v1
 from tests.a2a_callers import Caller, Failed, message
 from tests.a2a_served import Serve, answer_text, serving
 
@@ -151,3 +152,44 @@ def test_an_empty_file_is_refused_before_a_run_begins(serve: Serve) -> None:
     with pytest.raises(Failed, match="not empty") as refused:
         serve().caller.send("x", {"raw": "", "filename": "x.png"})
     assert refused.value.code == -32602
+
+
+# ---------------------------------------------------------------------------------------------------- client
+
+
+def other_task(state: str) -> Dict[str, Any]:
+    return {**task_v1(state, artifacts=[{"artifactId": "a", "parts": [{"text": "of somebody else"}]}]), "id": "t-2"}
+
+
+def test_events_of_another_task_are_not_taken_for_the_answer() -> None:
+    own = [{"task": task_v1("WORKING")}, artifact_v1("mine"), update_v1("COMPLETED")]
+    others: List[Any] = [
+        {"statusUpdate": {"taskId": "t-2", "status": {"state": "TASK_STATE_COMPLETED"}, "final": True}},
+        {"artifactUpdate": {"taskId": "t-2", "artifact": {"artifactId": "a-1", "parts": [{"text": "not mine"}]}}},
+    ]
+    events = Events([own[0], others[0], own[1], others[1], own[2]])
+    with Agent({"SendStreamingMessage": always(events)}, streaming=True) as agent, A2AClient(agent.url) as client:
+        stream = client.stream("hi")
+        seen = list(stream)
+        reply = stream.result()
+    assert (reply.task_id, reply.state, reply.text) == ("t-1", "completed", "mine")
+    assert len(seen) == 3
+
+
+def test_another_task_than_the_one_asked_for_is_no_answer() -> None:
+    methods = {"SendMessage": always({"task": task_v1("WORKING")}), "GetTask": always(other_task("COMPLETED"))}
+    with Agent(methods) as agent, A2AClient(agent.url) as client, pytest.raises(A2AProtocolError, match="another"):
+        client.send("hi")
+
+
+@pytest.mark.parametrize("event_id", ["café", "a\vb", "  x", "x" * 5000])
+def test_an_id_of_an_event_that_no_header_can_carry_is_not_kept(event_id: str) -> None:
+    envelope = {"jsonrpc": "2.0", "id": "r", "result": {"task": task_v1("WORKING")}}
+    events = Events([f"id: 7\n\nid: {event_id}\ndata: {json.dumps(envelope)}\n\n".encode()])
+    again = Events([{"task": task_v1("COMPLETED")}])
+    methods = {"SendStreamingMessage": always(events), "SubscribeToTask": always(again)}
+    with Agent(methods, streaming=True) as agent, A2AClient(agent.url) as client:
+        with client.stream("hi") as stream:
+            next(stream)
+        assert stream.last_event_id is None
+        assert client.resubscribe("t-1", last_event_id=stream.last_event_id).reply().state == "completed"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from typing import Any, List
 
 from ..errors import cut
@@ -18,6 +19,10 @@ from .waiting import Patience, Watch
 __all__ = ["EventReader", "StreamBroken"]
 
 log = logging.getLogger(__name__)
+
+
+_SENDABLE_ID = re.compile(r"[!-~]([ -~]{0,1022}[!-~])?")
+"""Ids that go back in a header as they came. Others are of no use: what came with them is asked for anew."""
 
 
 class StreamBroken(Exception):
@@ -73,7 +78,7 @@ class EventReader:
     def _read(self, text: str) -> Any:
         frame = parse_frame(text)
         if frame.id is not None:
-            self.last_id = frame.id or None
+            self.last_id = frame.id if _SENDABLE_ID.fullmatch(frame.id) else None
         if not frame.data:
             return None
         try:

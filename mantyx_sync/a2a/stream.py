@@ -24,7 +24,7 @@ from .errors import (
 )
 from .event_reader import EventReader, StreamBroken
 from .folding import Fold
-from .objects import Event, Message, StatusUpdate, Task
+from .objects import ArtifactUpdate, Event, Message, StatusUpdate, Task
 from .questions import Questions, is_same_question
 from .reading import WrongObject, read_event, read_task
 from .replies import A2AReply, reply_to
@@ -279,6 +279,9 @@ class A2AStream:
         if event is None:
             log.debug("%s: an event of a kind that is not known was skipped", connection.label)
             return
+        if self._is_of_another(event):
+            log.warning("%s: an event of another task was skipped", connection.label)
+            return
         knew_task = self.task is not None
         self._take(event)
         if self._step is not A2AStream._read:
@@ -316,7 +319,10 @@ class A2AStream:
             log.info("%s: asking for task %s failed (%s)", connection.label, task_id, type(error).__name__)
             return
         self._failed_polls = 0
-        self._take_polled(self._task(result))
+        task = self._task(result)
+        if task.id != task_id:
+            raise A2AProtocolError(f"{connection.label}: asked for task {task_id}, it answered with another one")
+        self._take_polled(task)
 
     def _take_polled(self, task: Task) -> None:
         old = self.task
@@ -352,6 +358,11 @@ class A2AStream:
             self._end()
         elif self._reader is None or (isinstance(event, StatusUpdate) and event.final):
             self._step = A2AStream._poll if self._reader is None else A2AStream._poll_at_once
+
+    def _is_of_another(self, event: Event) -> bool:
+        if self.task is None or not isinstance(event, (StatusUpdate, ArtifactUpdate)):
+            return False
+        return event.task_id not in ("", self.task.id)
 
     def _is_settled(self) -> bool:
         task = self.task

@@ -287,7 +287,9 @@ class A2AApp:
         """End all tasks: their runs are cancelled, their streams end. The app takes no more requests.
 
         Blocks, `timeout` seconds at most; may be called more than once and from any thread. At the end of the
-        interpreter it happens by itself.
+        interpreter it happens by itself. A server that first waits for open streams, and then kills its process
+        (gunicorn, waitress), leaves no time for that: have it called when the process is told to stop, from a thread
+        that a handler of SIGTERM starts (gunicorn: set in `post_worker_init`).
         """
         self._is_closed = True
         service = self._services.get(os.getpid())
