@@ -22,9 +22,7 @@ from mantyx_sync.a2a import (
 from mantyx_sync.a2a.addresses import (
     Guard,
     GuardedRelease,
-    absolute,
     guard_for,
-    origin_of,
     shown_url,
     zone_of,
     zones_of_host,
@@ -32,6 +30,7 @@ from mantyx_sync.a2a.addresses import (
 from mantyx_sync.a2a.card import card_addresses
 from mantyx_sync.a2a.dialects import V03, V1
 from mantyx_sync.errors import MantyxConfigError
+from mantyx_sync.transport.url import origin_of
 
 from .a2a_agents import Agent, Raw, always, card_v03, card_v1, message_v1
 from .wire import silent_port, unused_port
@@ -455,24 +454,6 @@ def test_a_proxy_is_not_taken_for_the_address() -> None:
 
 
 # ------------------------------------------------------------------------------------------- addresses
-
-
-@pytest.mark.parametrize(
-    ("url", "expected"),
-    [
-        ("https://X.example:443/A", "https://x.example/A"),
-        ("http://x", "http://x/"),
-        ("http://x:8080/a#frag", "http://x:8080/a"),
-        ("http://x/a?b=c d"[:-2], "http://x/a?b=c"),
-        ("http://x/é", "http://x/%C3%A9"),
-        ("http://x/%C3%A9", "http://x/%C3%A9"),
-        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
-        ("http://[::1]:80/", "http://[::1]/"),
-    ],
-)
-def test_urls_have_one_form(url: str, expected: str) -> None:
-    assert absolute(url) == expected
-    assert absolute(expected) == expected
 
 
 def test_no_query_is_shown() -> None:

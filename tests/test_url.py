@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mantyx_sync.errors import MantyxConfigError
-from mantyx_sync.transport.url import BaseURL, segment
+from mantyx_sync.transport.url import BaseURL, absolute, segment, site
 
 
 @pytest.mark.parametrize(
@@ -173,3 +173,37 @@ def test_urls_of_the_same_origin_are_dialled_there() -> None:
 
 def test_a_base_shows_itself() -> None:
     assert repr(BaseURL("http://h:1/api/")) == "BaseURL('http://h:1/api')"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://X.example:443/A", "https://x.example/A"),
+        ("http://x", "http://x/"),
+        ("http://x:8080/a#frag", "http://x:8080/a"),
+        ("http://x/a?b=c d"[:-2], "http://x/a?b=c"),
+        ("http://x/é", "http://x/%C3%A9"),
+        ("http://x/%C3%A9", "http://x/%C3%A9"),
+        ("http://bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://[::1]:80/", "http://[::1]/"),
+    ],
+)
+def test_urls_have_one_form(url: str, expected: str) -> None:
+    assert absolute(url) == expected
+    assert absolute(expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://h/path?token=MARKER#f", "https://h"),
+        ("http://h:8080/path", "http://h:8080"),
+        ("https://user:MARKER@h:1/x", "https://h:1"),
+        ("/login", "/login"),
+        ("http://[broken", "a broken URL"),
+        ("", ""),
+        ("https://" + "h" * 500, "https://" + "h" * 192),
+    ],
+)
+def test_a_site_is_all_that_is_shown_of_a_url(url: str, shown: str) -> None:
+    assert site(url) == shown

@@ -11,8 +11,8 @@ from ..api_errors import api_error
 from ..errors import cut
 from ..transport.http import HttpTransport
 from ..transport.retry import RetryPolicy
-from ..transport.url import BaseURL
-from .addresses import Guard, Origin, guard_for, origin_of, shown_url
+from ..transport.url import BaseURL, Origin, origin_of
+from .addresses import Guard, guard_for, shown_url
 from .card import AgentCard
 from .connection import Connection
 from .errors import A2ACardError

@@ -1,4 +1,4 @@
-"""URLs that come from an agent's card: what they mean, which origin they have, and which of them must not be used.
+"""Addresses that come from an agent's card, and which of them must not be used.
 
 A card is text of a stranger, and its endpoint an address we would send requests to from inside the user's network. So
 a card that was fetched from a public address may name public addresses alone, and one from the private network no
@@ -8,72 +8,18 @@ address of this very machine (a2a §1.4).
 from __future__ import annotations
 
 import ipaddress
-import re
 import socket
-from typing import Any, FrozenSet, NamedTuple, Union
-from urllib.parse import quote, urljoin, urlsplit
+from typing import Any, FrozenSet, Union
 
 from ..transport.body import Release
+from ..transport.url import origin_of
 
-__all__ = ["Guard", "GuardedRelease", "Origin", "absolute", "guard_for", "origin_of", "shown_url"]
+__all__ = ["Guard", "GuardedRelease", "guard_for", "shown_url", "zone_of", "zones_of_host"]
 
-_PORTS = {"http": 80, "https": 443}
-_BROKEN = re.compile(r"[\x00-\x20\x7f\\]")
 _ADDRESS = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 PUBLIC, PRIVATE, LINK_LOCAL, LOOPBACK = "public", "private", "link-local", "loopback"
-
-
-class Origin(NamedTuple):
-    """Scheme, host and port: what credentials are kept to."""
-
-    scheme: str
-    host: str
-    port: int
-
-    @property
-    def site(self) -> str:
-        """The origin as the start of a URL."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
-
-
-def absolute(url: str, base: str | None = None) -> str:
-    """Return an http(s) URL in the form it is sent in: relative to `base` if it is, without a fragment.
-
-    Raises:
-        ValueError: It is none; the text says why, as the end of a sentence that starts with the URL.
-    """
-    text = url.strip()
-    if _BROKEN.search(text):
-        raise ValueError("holds a character that no URL may hold")
-    text = urljoin(base, text) if base else text
-    try:
-        parts = urlsplit(text)
-        port = parts.port
-        host = (parts.hostname or "").lower()
-    except ValueError:
-        raise ValueError("is not a URL") from None
-    if parts.scheme not in _PORTS or not host:
-        raise ValueError("is not an absolute http(s) URL")
-    if "@" in parts.netloc:
-        raise ValueError("carries credentials; pass them in headers instead")
-    if not host.isascii():
-        try:
-            host = host.encode("idna").decode("ascii")
-        except UnicodeError:
-            raise ValueError("has a host name that does not exist") from None
-    site = Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port).site
-    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
-    query = quote(parts.query, safe="/%:@!$&'()*+,;=~-._?")
-    return site + path + (f"?{query}" if query else "")
-
-
-def origin_of(url: str) -> Origin:
-    """Return the origin of a URL that `absolute` made."""
-    parts = urlsplit(url)
-    return Origin(parts.scheme, parts.hostname or "", _PORTS[parts.scheme] if parts.port is None else parts.port)
 
 
 def shown_url(url: str) -> str:
@@ -158,7 +104,7 @@ def guard_for(card_url: str, endpoint_url: str) -> Guard | None:
     return Guard(frozenset.intersection(*(_MAY_NAME[zone] for zone in zones)))
 
 
-class AddressRefused(ConnectionError):
+class _AddressRefused(ConnectionError):
     """The connection leads to an address that the card must not name; nothing was sent."""
 
 
@@ -175,7 +121,7 @@ class GuardedRelease(Release):
         super().watch_connection(connection)
         if self._guard is not None and not self._guard.is_open(connection):
             self.has_refused = True
-            raise AddressRefused("the address is not one that this agent's card may name")
+            raise _AddressRefused("the address is not one that this agent's card may name")
 
     def set_idle_timeout(self, seconds: float) -> None:
         """Have reads of the body end after `seconds` without a byte, from the next one on."""

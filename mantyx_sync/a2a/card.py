@@ -8,7 +8,8 @@ from typing import Any, Iterator, List, Mapping, Tuple
 from urllib.parse import urlsplit
 
 from ..errors import cut
-from .addresses import absolute, shown_url
+from ..transport.url import absolute
+from .addresses import shown_url
 from .dialects import V03, V1, Dialect
 from .errors import A2ACardError
 

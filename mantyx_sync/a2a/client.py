@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple
 from ..checks import callbacks, integer, json_copy, kind_of, refusal, seconds, shown, whole_number
 from ..errors import MantyxConfigError
 from ..transport.retry import RetryPolicy
+from ..transport.url import origin_of
 from .access import Access
-from .addresses import origin_of, shown_url
+from .addresses import shown_url
 from .card import AgentCard
 from .connection import Connection
 from .dialects import Operation

@@ -13,6 +13,7 @@ from ..api_errors import api_error
 from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError, cut
 from ..transport.answers import Opened
 from ..transport.http import HttpTransport, encode_json
+from ..transport.redirects import follow, redirect_site
 from ..transport.retry import Failure, Repeat, RetryPolicy, parse_retry_after
 from .addresses import Guard, GuardedRelease
 from .card import Endpoint
@@ -28,7 +29,6 @@ from .errors import (
     A2ATimeoutError,
 )
 from .event_reader import EventReader, StreamBroken
-from .exchange import follow, redirect_words, start_of
 from .responses import given_up, request_error, result_of
 from .waiting import Patience, Watch
 
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 SAFE = frozenset({Operation.GET, Operation.CANCEL, Operation.EXTENDED_CARD})
 """What may arrive twice without harm."""
+
+MAX_ERROR_BYTES = 64 * 1024
 
 
 class Connection:
@@ -203,10 +205,11 @@ class Connection:
         """Return the error for a status that is none of success; reads the body's start."""
         status, headers = opened.status, opened.headers
         if status < 400:
+            where = redirect_site(opened, self.endpoint.url)
             return A2AProtocolError(
-                f"{self.label}: {method}: it {redirect_words(opened, self.endpoint.url)}", status=status
+                f"{self.label}: {method}: it redirects ({status}) to {where}, which is not followed", status=status
             )
-        body = start_of(opened)
+        body = opened.read_start(MAX_ERROR_BYTES)
         try:
             decoded = json.loads(body)
         except (ValueError, RecursionError):

@@ -10,11 +10,11 @@ from typing import List, Mapping, Tuple
 from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError
 from ..transport.answers import Opened
 from ..transport.http import HttpTransport
+from ..transport.redirects import follow, redirect_site
 from ..transport.retry import Failure, Repeat, RetryPolicy
 from .addresses import GuardedRelease, shown_url
 from .card import AgentCard, card_addresses
 from .errors import A2AAuthError, A2ACancelled, A2ACardError, A2AConnectionError, A2ATimeoutError
-from .exchange import follow, redirect_words, start_of
 from .waiting import Patience, Watch
 
 __all__ = ["fetch_card"]
@@ -22,6 +22,7 @@ __all__ = ["fetch_card"]
 log = logging.getLogger(__name__)
 
 MAX_CARD_BYTES = 4 * 1024 * 1024
+MAX_ERROR_BYTES = 64 * 1024
 HEADERS = {"Accept": "application/json", "A2A-Version": "1.0"}
 
 
@@ -103,8 +104,8 @@ def _get(
             )
             words = f"HTTP {opened.status}"
             if 300 <= opened.status < 400:
-                words = f"it {redirect_words(opened, address)}"
-            body = opened.read_all(MAX_CARD_BYTES) if opened.status == 200 else start_of(opened)
+                words = f"it redirects ({opened.status}) to {redirect_site(opened, address)}, which is not followed"
+            body = opened.read_all(MAX_CARD_BYTES) if opened.status == 200 else opened.read_start(MAX_ERROR_BYTES)
         return opened.status, opened.headers, body, words
     except MantyxError as error:
         if release.called or patience.left <= 0:

@@ -14,7 +14,8 @@ from ..checks import json_copy, kind_of, refusal, seconds, sequence, shown
 from ..errors import MantyxConfigError
 from ..tools.results import ToolResultFile
 from ..transport.secret import Secret
-from .addresses import absolute, shown_url
+from ..transport.url import absolute
+from .addresses import shown_url
 from .objects import DataPart, FilePart, Message, Part, TextPart, UnknownPart
 
 __all__ = [

@@ -6,15 +6,16 @@ import logging
 import platform
 import re
 from typing import TYPE_CHECKING, Any, Mapping
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from .._version import __version__
 from ..api_errors import api_error
 from ..checks import refusal, seconds, shown
-from ..errors import MantyxConfigError, MantyxNetworkError
+from ..errors import MantyxConfigError, MantyxNetworkError, MantyxProtocolError
 from ..transport.answers import Opened
 from ..transport.body import Release
 from ..transport.http import HttpTransport
+from ..transport.redirects import MAX_REDIRECTS, follow, redirect_site
 from ..transport.retry import RetryPolicy
 from ..transport.secret import Secret
 from ..transport.url import BaseURL
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint"]
 
 log = logging.getLogger(__name__)
-
-MAX_REDIRECTS = 3
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -92,37 +91,33 @@ class Endpoint:
             MantyxTimeoutError: The answer did not begin in time.
             McpProtocolError: The server redirects elsewhere, too often, or in a way that changes the request.
         """
-        url = self._url
-        for _ in range(MAX_REDIRECTS + 1):
-            try:
-                opened = self._transport.open(
-                    method,
-                    url,
-                    headers=headers,
-                    data=data,
-                    connect_timeout=min(self._connect_timeout, read_timeout),
-                    read_timeout=read_timeout,
-                    release=release,
-                )
-            except MantyxNetworkError as error:
-                text = f"{self.label}: {error.message}"
-                raise McpConnectionError(text, sent=error.sent, cause=error.__cause__) from error.__cause__
-            status = opened.status
-            if not 300 <= status < 400:
-                return opened
-            location = opened.headers.get("Location") or ""
+        try:
+            opened = follow(
+                self._transport,
+                method,
+                self._url,
+                headers=headers,
+                data=data,
+                connect_timeout=min(self._connect_timeout, read_timeout),
+                read_timeout=read_timeout,
+                release=release,
+                moved=self._moved,
+            )
+        except MantyxProtocolError:
+            raise McpProtocolError(f"{self.label} redirects more than {MAX_REDIRECTS} times") from None
+        except MantyxNetworkError as error:
+            text = f"{self.label}: {error.message}"
+            raise McpConnectionError(text, sent=error.sent, cause=error.__cause__) from error.__cause__
+        if 300 <= opened.status < 400:
             opened.close()
-            target = Secret(_join(url, location))
-            if status not in (307, 308) or not self._base.has_origin_of(target):
-                raise McpProtocolError(
-                    f"{self.label} redirects ({status}) to {_site(target) or 'nowhere'}. Only 307 and 308 within the "
-                    "origin are followed, so that no credential leaves it; give the final address as url."
-                )
-            log.debug("%s redirects (%d) within its origin", self.label, status)
-            url = target
-            if status == 308:
-                self._url = target  # for good
-        raise McpProtocolError(f"{self.label} redirects more than {MAX_REDIRECTS} times")
+            raise McpProtocolError(
+                f"{self.label} redirects ({opened.status}) to {redirect_site(opened, self._url)}. Only 307 and 308 "
+                "within the origin are followed, so that no credential leaves it; give the final address as url."
+            )
+        return opened
+
+    def _moved(self, url: str) -> None:
+        self._url = Secret(url)
 
 
 def _base(url: Any) -> BaseURL:
@@ -178,19 +173,3 @@ def _auth(session: Any, headers: Mapping[str, str]) -> AuthBase | None:
     if not callable(auth):
         raise refusal("session.auth", type(auth).__name__, "be a (user, password) tuple or callable")
     return auth  # type: ignore[no-any-return]  # requests takes any callable
-
-
-def _join(url: str, location: str) -> str:
-    try:
-        return urljoin(url, location) if location else ""
-    except ValueError:
-        return ""
-
-
-def _site(url: str) -> str:
-    """Return scheme, host and port: no user, path or query, which may hold credentials."""
-    try:
-        parts = urlsplit(url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"[:200] if parts.netloc else ""
-    except ValueError:
-        return ""

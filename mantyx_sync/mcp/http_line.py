@@ -9,7 +9,6 @@ from typing import Any, Mapping
 
 from ..errors import MantyxError, MantyxNetworkError, MantyxTimeoutError, cut
 from ..transport.answers import Opened
-from ..transport.body import BodyBroken, BodyIdle
 from .channel import Era, Receiver
 from .errors import McpAuthError
 from .http_endpoint import Endpoint
@@ -114,11 +113,4 @@ class Line:
 
     def start_of(self, opened: Opened) -> bytes:
         """Read what may be of use of the body of an error, and close it."""
-        limit = self.max_message_bytes if "json" in opened.media_type else _MAX_TEXT_BYTES
-        body = b""
-        with contextlib.closing(opened), contextlib.suppress(BodyBroken, BodyIdle):
-            piece = opened.read()
-            while piece and len(body) + len(piece) <= limit:
-                body += piece
-                piece = opened.read()
-        return body
+        return opened.read_start(self.max_message_bytes if "json" in opened.media_type else _MAX_TEXT_BYTES)

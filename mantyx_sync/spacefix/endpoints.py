@@ -6,9 +6,9 @@ import time
 from typing import TYPE_CHECKING
 
 from ..errors import MantyxProtocolError
-from ..transport.failures import site
 from ..transport.http import HttpTransport
 from ..transport.retry import RetryPolicy, parse_retry_after
+from ..transport.url import site
 from .errors import gateway_error
 
 if TYPE_CHECKING:

@@ -110,6 +110,26 @@ class Opened:
         finally:
             self.close()
 
+    def read_start(self, max_bytes: int) -> bytes:
+        """Return the beginning of the body and close: for an error, to which what is wrong with the rest adds nothing.
+
+        Blocks. A body that ends within `max_bytes` frees its connection for the next request.
+        """
+        pieces = []
+        left = max_bytes
+        try:
+            while left > 0:
+                piece = self.read()
+                if not piece:
+                    break
+                pieces.append(piece[:left])
+                left -= len(piece)
+        except (BodyBroken, BodyIdle):
+            pass
+        finally:
+            self.close()
+        return b"".join(pieces)
+
     def close(self) -> None:
         """Close, from the thread that reads; others call the `Release`. A body that was read to its end frees its
         connection for the next request, any other costs it.

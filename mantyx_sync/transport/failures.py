@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from urllib.parse import urlsplit
 
 import requests
 from urllib3.exceptions import (
@@ -20,7 +19,7 @@ from urllib3.exceptions import (
 from ..errors import MantyxError, MantyxNetworkError, MantyxTimeoutError
 from .retry import Failure
 
-__all__ = ["Failed", "failed", "site", "too_late"]
+__all__ = ["Failed", "failed", "too_late"]
 
 
 class Failed(Exception):
@@ -35,16 +34,6 @@ def too_late(method: str, path: str, cause: BaseException | None) -> Failed:
     """Return the failure of an exchange that was cut off at its deadline."""
     error = MantyxTimeoutError(f"{method} {path}: the server's answer was not complete in time", cause=cause)
     return Failed(Failure.TIMED_OUT, error)
-
-
-def site(url: str) -> str:
-    """Return scheme and host of a URL that a peer named, cut to a length for messages."""
-    try:
-        parts = urlsplit(url)
-        shown = f"{parts.scheme}://{parts.hostname or ''}" if parts.scheme else parts.path
-    except ValueError:
-        shown = "a broken URL"
-    return shown[:200]
 
 
 def failed(error: Exception, method: str, path: str, to: str = "") -> Failed:

@@ -24,11 +24,11 @@ from .adapter import announce_to
 from .answers import Answer, Opened
 from .body import Body, BodyBroken, Release, socket_of
 from .cutoff import CutOff
-from .failures import Failed, failed, site, too_late
+from .failures import Failed, failed, too_late
 from .retry import Failure, Repeat, RetryPolicy, parse_retry_after
 from .route import LIBRARY_ERRORS, HookRaised, Received, Route
 from .sessions import Sessions
-from .url import BaseURL, Query
+from .url import BaseURL, Query, site
 
 __all__ = ["Answer", "HttpTransport", "MakeError", "Timeout", "encode_json"]
 

@@ -3,17 +3,82 @@
 from __future__ import annotations
 
 import re
-from typing import Mapping, Union
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Mapping, NamedTuple, Union
+from urllib.parse import quote, urlencode, urljoin, urlsplit
 
 from ..errors import MantyxConfigError
 
-__all__ = ["BaseURL", "Query", "segment"]
+__all__ = ["BaseURL", "Origin", "Query", "absolute", "origin_of", "segment", "site"]
 
 Query = Mapping[str, Union[str, int, float, "list[str]", None]]
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _UNSAFE = re.compile(r"[\x00-\x20\x7f\\]")
+
+
+class Origin(NamedTuple):
+    """Scheme, host and port: what credentials are kept to."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def site(self) -> str:
+        """The origin as the start of a URL."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + ("" if self.port == _DEFAULT_PORTS[self.scheme] else f":{self.port}")
+
+
+def absolute(url: str, base: str | None = None) -> str:
+    """Return an http(s) URL in the form it is sent in: relative to `base` if it is, without a fragment.
+
+    Raises:
+        ValueError: It is none; the text says why, as the end of a sentence that starts with the URL.
+    """
+    text = url.strip()
+    if _UNSAFE.search(text):
+        raise ValueError("holds a character that no URL may hold")
+    text = urljoin(base, text) if base else text
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+        host = (parts.hostname or "").lower()
+    except ValueError:
+        raise ValueError("is not a URL") from None
+    if parts.scheme not in _DEFAULT_PORTS or not host:
+        raise ValueError("is not an absolute http(s) URL")
+    if "@" in parts.netloc:
+        raise ValueError("carries credentials; pass them in headers instead")
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            raise ValueError("has a host name that does not exist") from None
+    origin = Origin(parts.scheme, host, _DEFAULT_PORTS[parts.scheme] if port is None else port)
+    path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+    query = quote(parts.query, safe="/%:@!$&'()*+,;=~-._?")
+    return origin.site + path + (f"?{query}" if query else "")
+
+
+def origin_of(url: str) -> Origin:
+    """Return the origin of an absolute http(s) URL."""
+    parts = urlsplit(url)
+    port = _DEFAULT_PORTS[parts.scheme] if parts.port is None else parts.port
+    return Origin(parts.scheme, parts.hostname or "", port)
+
+
+def site(url: str) -> str:
+    """Return where a URL that a peer named leads, for messages: no user, path or query, which may hold credentials.
+
+    A path alone is returned as it is; either is cut to a length.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "a broken URL"
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.scheme else parts.path
+    return shown[:200]
 
 
 def segment(value: str) -> str:
@@ -47,7 +112,8 @@ class BaseURL:
             raise MantyxConfigError(f"{field}: got {url!r}, must be an absolute URL such as https://app.mantyx.io")
         self.text = text.rstrip("/")
         self.path = parts.path.rstrip("/")
-        self.origin = (parts.scheme, parts.hostname.lower(), _DEFAULT_PORTS[parts.scheme] if port is None else port)
+        port = _DEFAULT_PORTS[parts.scheme] if port is None else port
+        self.origin = Origin(parts.scheme, parts.hostname.lower(), port)
         self.site = f"{parts.scheme}://{parts.netloc}"
 
     def __repr__(self) -> str:
