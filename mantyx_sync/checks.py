@@ -152,9 +152,11 @@ def _copy(value: object, where: str) -> Any:
 
 
 def json_bytes(value: object) -> int:
-    """Return how many bytes of UTF-8 a plain JSON value takes, written compactly."""
-    written = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return len(written.encode("utf-8", "surrogatepass"))
+    """Return how many bytes of UTF-8 a plain JSON value takes, written compactly, as requests write it."""
+    try:
+        return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8"))
+    except UnicodeEncodeError:  # half of a surrogate pair, which is sent as an escape, and everything else with it
+        return len(json.dumps(value, separators=(",", ":")))
 
 
 def options(value: object, cls: type, where: str, or_else: str = "") -> dict[str, Any]:

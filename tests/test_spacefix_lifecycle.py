@@ -146,7 +146,10 @@ def test_a_handler_may_stop_its_agent(gateway: RecordingGateway) -> None:
     assert gateway.answer("a")["result"] == "good night"
 
 
-def test_a_handler_may_have_its_agent_register_anew_and_is_answered_before(gateway: RecordingGateway) -> None:
+def test_a_handler_may_have_its_agent_register_anew_and_is_answered_before(
+    gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "_MIN_RENEWAL_S", 0.02)
     agent = Agent(**gateway.settings)
 
     @agent.tool

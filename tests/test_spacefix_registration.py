@@ -14,8 +14,12 @@ import pytest
 
 from mantyx_sync import MantyxConfigError, ToolContext, define_local_tool, mantyx_tool, tool
 from mantyx_sync.local import GatewayPlan, LocalGateway
+from mantyx_sync.local.gateway_json import parse
+from mantyx_sync.local.gateway_registration import Registration as GatewayRegistration
+from mantyx_sync.local.gateway_registration import Unregistrable
 from mantyx_sync.spacefix import Agent, PlanLimits, Prompt, Resource, check_registration, expose, prompt, resource
 from mantyx_sync.spacefix.registration import Registration
+from mantyx_sync.transport.http import encode_json
 
 
 @tool
@@ -369,6 +373,54 @@ def test_names_with_a_dash_are_possible_here() -> None:
 
 
 # ------------------------------------------------------------------------------------------- the gateway's own view
+
+
+def schema_of(size: int, char: str) -> dict[str, Any]:
+    """A schema whose text has just about so many bytes."""
+    room = size - len(encode_json({"type": "object", "title": ""}))
+    return {"type": "object", "title": char * (room // len(encode_json(char)[1:-1]))}
+
+
+def body_of(size: int, char: str) -> dict[str, Any]:
+    def filled(text: str) -> dict[str, Any]:
+        return body(tools=[{"name": "t", "description": text}], resources=[], prompts=[])
+
+    return filled(char * ((size - len(encode_json(filled("")))) // len(encode_json(char)[1:-1])))
+
+
+NAMES = ["a" * 64, "a" * 65, "", "a b", "é", "a\n", "\u0661", "-", "A-1_b", "a\0", 5, None]
+URIS = ["a" * 2048, "a" * 2049, "", "😀" * 1024, "😀" * 1025, "\ud800" * 2048, "\ud800" * 2049, " ", "\n", 5, None]
+EDGES: list[dict[str, Any]] = [
+    *(body(tools=[{"name": name}]) for name in NAMES),
+    *(body(prompts=[{"name": name}]) for name in NAMES),
+    *(body(tools=[{"name": f"t{i}"} for i in range(count)]) for count in (256, 257)),
+    *(body(resources=[{"uri": f"a:{i}"} for i in range(count)]) for count in (1000, 1001)),
+    *(body(resources=[{"uri": uri}]) for uri in URIS),
+    *(
+        body(tools=[{"name": "t", "inputSchema": schema_of(size, char)}])
+        for size in (65_536, 65_537, 65_542)
+        for char in ("x", "é", "😀", "\ud800", '"', "\u2028")
+    ),
+    *(body(tools=[{"name": "t", "annotations": {"title": title}}]) for title in ("a" * 200, "😀" * 100, "😀" * 101)),
+    *(body_of(size, char) for size in (512 * 1024, 512 * 1024 + 1, 512 * 1024 + 6) for char in ("x", "\ud800")),
+]
+
+
+@pytest.mark.parametrize(
+    "registration", EDGES, ids=lambda registration: str(registration)[:60].encode("unicode_escape")
+)
+def test_agent_and_gateway_draw_each_limit_at_the_same_place(registration: dict[str, Any]) -> None:
+    written = encode_json(registration)
+    taken = len(written) <= 512 * 1024
+    with contextlib.suppress(Unregistrable):
+        GatewayRegistration.read(parse(written), GatewayPlan())
+        with contextlib.ExitStack() as stack:
+            if not taken:
+                stack.enter_context(pytest.raises(MantyxConfigError, match="the registration: got 5242"))
+            check_registration(registration)
+        return
+    with pytest.raises(MantyxConfigError):
+        check_registration(registration)
 
 
 def test_the_embedded_gateway_agrees_on_every_refusal() -> None:
