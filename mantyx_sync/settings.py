@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import threading
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Tuple, Union
 
-from ._version import __version__
 from .checks import seconds, shown, whole_number
 from .errors import MantyxConfigError
+from .headers import HEADER_NAME, USER_AGENT
 from .transport.secret import Secret, SecretBytes
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ __all__ = ["DEFAULT_BASE_URL", "ClientSettings", "Credentials", "check_timeout",
 
 DEFAULT_BASE_URL = "https://app.mantyx.io"
 
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e\t]*")
 
 
@@ -82,8 +80,7 @@ class ClientSettings:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of every request, without the credential."""
-        agent = f"mantyx-sync/{__version__} Python/{platform.python_version()}"
-        return {"User-Agent": f"{agent} {self.app_info}".rstrip(), **self.default_headers}
+        return {"User-Agent": f"{USER_AGENT} {self.app_info}".rstrip(), **self.default_headers}
 
 
 class Credentials:
@@ -169,7 +166,7 @@ def _check_seconds(name: str, value: object) -> None:
 
 
 def _check_header(name: object, value: object) -> None:
-    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+    if not isinstance(name, str) or not HEADER_NAME.fullmatch(name):
         raise MantyxConfigError(f"default_headers: {name!r} is not a header name")
     if name.lower() == "authorization":
         raise MantyxConfigError("default_headers: must not hold Authorization; pass api_key= or access_token=")

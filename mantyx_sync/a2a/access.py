@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
-from .._version import __version__
 from ..api_errors import api_error
 from ..errors import cut
+from ..headers import USER_AGENT
 from ..transport.http import HttpTransport
 from ..transport.retry import RetryPolicy
 from ..transport.url import BaseURL, Origin, origin_of
@@ -44,21 +43,23 @@ class Access:
         """Return the way to an origin: with the caller's credentials if it is `is_ours`, otherwise without."""
         transport = self._transports.get((origin, is_ours))
         if transport is None:
-            agent = f"mantyx-sync/{__version__} Python/{platform.python_version()}"
             transport = HttpTransport(
                 BaseURL(origin.site, field="url"),
                 auth=self.auth if is_ours else None,
                 make_error=api_error,
                 timeout=self.connect_timeout,
                 retry=self.retry,
-                headers={"User-Agent": agent, **(self.headers if is_ours else {})},
+                headers={"User-Agent": USER_AGENT, **(self.headers if is_ours else {})},
                 session=self.session if is_ours else _without_credentials(self.session),
             )
             transport = self._transports.setdefault((origin, is_ours), transport)
         return transport
 
-    def connect(self, card: AgentCard) -> Connection:
+    def connect(self, card: AgentCard, card_zone: str | None = None) -> Connection:
         """Return the connection to a card's endpoint; nothing is sent yet.
+
+        Args:
+            card_zone: Where the connection led that the card came over, if that was seen.
 
         Raises:
             A2ACardError: The card has no endpoint to use, or one that it must not name.
@@ -68,8 +69,9 @@ class Access:
         is_ours = self.is_trusting or card.url is None or origin == origin_of(card.url)
         guard: Guard | None = None
         if card.url is not None and not self.is_trusting:
-            guard = guard_for(card.url, endpoint.url)
-            _check_address(card.url, origin, guard)
+            guard = guard_for(card.url, endpoint.url, card_zone)
+            if origin.host != origin_of(card.url).host:  # one host may have addresses of several zones
+                _check_address(card.url, origin, guard)
         return Connection(
             self.transport(origin, is_ours),
             endpoint,

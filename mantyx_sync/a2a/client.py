@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple
 
 from ..checks import callbacks, integer, json_copy, kind_of, refusal, seconds, shown, whole_number
 from ..errors import MantyxConfigError
+from ..headers import checked_headers
 from ..transport.retry import RetryPolicy
 from ..transport.url import origin_of
 from .access import Access
@@ -20,7 +21,6 @@ from .discovery import fetch_card
 from .errors import A2ACardError, A2AProtocolError
 from .given import (
     Content,
-    checked_headers,
     checked_timeout,
     checked_url,
     header_text,
@@ -373,6 +373,8 @@ class A2AClient:
             task = event if isinstance(event, Task) else read_task(result)
         except WrongObject as error:
             raise A2AProtocolError(f"{connection.label}: the answer does not follow the protocol: {error}") from None
+        if task.id != params["id"]:
+            raise A2AProtocolError(f"{connection.label}: it answered with another task than the one asked for")
         self._questions.note(task)
         return task
 
@@ -383,18 +385,19 @@ class A2AClient:
         return self._known
 
     def _look(self, patience: Patience) -> Tuple[AgentCard, Connection]:
+        card_zone: str | None = None
         if self._given is not None:
             card = self._given
         else:
             assert self._url is not None
-            card = fetch_card(
+            card, card_zone = fetch_card(
                 self._access.transport(origin_of(self._url)),
                 self._url,
                 patience.at_most(CARD_TIMEOUT_S),
                 connect_timeout=self._access.connect_timeout,
                 retry=self._access.retry,
             )
-        return card, self._access.connect(card)
+        return card, self._access.connect(card, card_zone)
 
 
 def _read_card(card: object, url: str | None) -> AgentCard:

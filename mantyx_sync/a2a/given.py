@@ -5,7 +5,6 @@ Every function raises `MantyxConfigError` with a sentence that names the field; 
 
 from __future__ import annotations
 
-import re
 import uuid
 from dataclasses import replace
 from typing import Any, Dict, Iterable, List, Mapping, Tuple, Union
@@ -13,14 +12,13 @@ from typing import Any, Dict, Iterable, List, Mapping, Tuple, Union
 from ..checks import json_copy, kind_of, refusal, seconds, sequence, shown
 from ..errors import MantyxConfigError
 from ..tools.results import ToolResultFile
-from ..transport.secret import Secret
+from ..transport.http import MAX_WAIT_S
 from ..transport.url import absolute
 from .addresses import shown_url
 from .objects import DataPart, FilePart, Message, Part, TextPart, UnknownPart
 
 __all__ = [
     "Content",
-    "checked_headers",
     "checked_timeout",
     "checked_url",
     "header_text",
@@ -32,11 +30,6 @@ __all__ = [
 
 Content = Union[str, Part, ToolResultFile, Mapping[str, Any]]
 """What a message is made of: text, a part, a file, or a mapping that is sent as data."""
-
-MAX_TIMEOUT_S = 2_000_000.0
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 def header_text(value: str, where: str) -> str:
@@ -57,27 +50,11 @@ def checked_url(url: object) -> str:
         raise MantyxConfigError(f"url: {told!r} {error}" if told != "it" else f"url: it {error}") from None
 
 
-def checked_headers(headers: object) -> Dict[str, str]:
-    """Return headers whose values no repr shows; a refusal names no value."""
-    if headers is None:
-        return {}
-    if not isinstance(headers, Mapping):
-        raise refusal("headers", kind_of(headers), "be a mapping of names to text")
-    checked: Dict[str, str] = {}
-    for name, value in headers.items():
-        if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise MantyxConfigError(f"headers: {shown(name)} is not a header name")
-        if not isinstance(value, str) or not _HEADER_VALUE.fullmatch(value):
-            raise MantyxConfigError(f"headers: the value of {name!r} must be text of one line that a header can carry")
-        checked[name] = Secret(value.strip())
-    return checked
-
-
 def checked_timeout(timeout: object, where: str) -> float:
     """Return a number of seconds above 0, which may be infinity."""
     number = seconds(timeout, where)
-    if MAX_TIMEOUT_S < number < float("inf"):
-        raise refusal(where, shown(number), f"be at most {int(MAX_TIMEOUT_S)} seconds, or math.inf")
+    if MAX_WAIT_S < number < float("inf"):
+        raise refusal(where, shown(number), f"be at most {int(MAX_WAIT_S)} seconds, or math.inf")
     return number
 
 

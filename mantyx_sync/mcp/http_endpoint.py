@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import platform
 import re
 from typing import TYPE_CHECKING, Any, Mapping
 from urllib.parse import urlsplit
 
-from .._version import __version__
 from ..api_errors import api_error
 from ..checks import refusal, seconds, shown
 from ..errors import MantyxConfigError, MantyxNetworkError, MantyxProtocolError
+from ..headers import USER_AGENT, checked_headers
 from ..transport.answers import Opened
 from ..transport.body import Release
 from ..transport.http import HttpTransport
@@ -29,8 +28,6 @@ __all__ = ["Endpoint"]
 
 log = logging.getLogger(__name__)
 
-_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 # Ours, whether a request carries them or not.
 _PROTOCOL_HEADERS = re.compile(
     r"mcp-(session-id|protocol-version|method|name|param-.*)|accept|content-type|content-length|transfer-encoding|"
@@ -58,14 +55,14 @@ class Endpoint:
         base = _base(url)
         self._url = Secret(url.strip())  # services put keys into the query
         self._connect_timeout = seconds(connect_timeout, "connect_timeout")
-        own = _checked_headers(headers)
+        own = _own_headers(headers)
         self._transport = HttpTransport(
             base,
             auth=_auth(session, own),
             make_error=api_error,
             timeout=self._connect_timeout,
             retry=RetryPolicy(max_retries=0),
-            headers=own,
+            headers={"User-Agent": USER_AGENT, **own},
             session=session,
         )
         self._base = base
@@ -140,25 +137,15 @@ def _base(url: Any) -> BaseURL:
         raise refusal("url", shown(given), "be an absolute URL such as https://tools.example/mcp") from None
 
 
-def _checked_headers(headers: Any) -> dict[str, str]:
-    """Return the headers of every request: the caller's without those that the protocol sets."""
-    checked = {"User-Agent": f"mantyx-sync/{__version__} Python/{platform.python_version()}"}
-    if headers is None:
-        return checked
-    if not isinstance(headers, Mapping):
-        raise refusal("headers", type(headers).__name__, "be a mapping of names to values")
-    for name, value in headers.items():
-        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
-            raise refusal("headers", f"the name {shown(name)}", "be a header name")
-        if not isinstance(value, str) or not _VALUE.fullmatch(value):
-            raise refusal(f"headers[{name!r}]", "a value that no header can carry", "be text on one line, in Latin-1")
+def _own_headers(headers: object) -> dict[str, str]:
+    """Return the caller's headers without those that the protocol sets."""
+    own: dict[str, str] = {}
+    for name, value in checked_headers(headers).items():
         if _PROTOCOL_HEADERS.fullmatch(name):
             log.debug("header %s is set by the protocol; the one that was given is left out", name)
-            continue
-        if name.lower() == "user-agent":
-            checked.pop("User-Agent", None)
-        checked[name] = Secret(value.strip())
-    return checked
+        else:
+            own[name] = value
+    return own
 
 
 def _auth(session: Any, headers: Mapping[str, str]) -> AuthBase | None:

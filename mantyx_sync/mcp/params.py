@@ -11,11 +11,12 @@ import re
 from dataclasses import dataclass
 from typing import Any, Iterator, Mapping, Tuple
 
+from ..headers import HEADER_NAME
+
 __all__ = ["BadHeaderParam", "HeaderParam", "header_params", "header_text", "param_headers"]
 
 ANNOTATION = "x-mcp-header"
 
-_TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _PLAIN = re.compile(r"[\x20-\x7e]*")
 _TYPES = ("string", "integer", "boolean")
 _MAX_DEPTH = 64
@@ -63,7 +64,7 @@ def header_params(schema: Mapping[str, Any]) -> tuple[HeaderParam, ...]:
         header = node[ANNOTATION]
         if not path:
             raise BadHeaderParam(f"{ANNOTATION} is used outside of properties")
-        if not isinstance(header, str) or not _TOKEN.fullmatch(header):
+        if not isinstance(header, str) or not HEADER_NAME.fullmatch(header):
             raise BadHeaderParam(f"{ANNOTATION} of {shown!r} is not the name of a header")
         if node.get("type") not in _TYPES:
             raise BadHeaderParam(f"{ANNOTATION} of {shown!r}: its type must be string, integer or boolean")
