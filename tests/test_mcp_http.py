@@ -121,6 +121,10 @@ def say(text: str) -> Callable[[Call], None]:
     return lambda call: call.result(text)
 
 
+def push_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "mantyx-mcp-push"]
+
+
 def play(*handlers: Callable[[Call], None]) -> Callable[[Call], None]:
     """Return a handler that does something else each time; the last again and again."""
     turn = count()
@@ -501,7 +505,7 @@ def test_a_session_that_was_replaced_is_left_and_gets_no_more_calls() -> None:
         before = client.generation
         client.open()
         wait_until(lambda: len(server.of("GET")) == 2, "no second GET stream was asked for")
-        wait_until(lambda: server.open_connections == 1, "the first GET stream stays open", 3.0)
+        wait_until(lambda: len(push_threads()) == 1, "the first GET stream stays open", 3.0)
         client.generation, sent = before, len(server.requests)
         with pytest.raises(McpSessionGone):
             client.call("t")
@@ -777,7 +781,7 @@ def test_the_get_stream_ends_before_the_session_is_ended() -> None:
         with opened(server):
             wait_until(lambda: server.of("GET"), "no GET stream was asked for")
         assert [r.method for r in server.requests][-1] == "DELETE"
-        assert not [thread for thread in threading.enumerate() if thread.name == "mantyx-mcp-push"]
+        assert not push_threads()
 
 
 def test_a_new_session_has_a_get_stream_of_its_own() -> None:
