@@ -15,6 +15,7 @@ import pytest
 from mantyx_sync.tools import executor as executor_module
 from mantyx_sync.tools.executor import Place, ToolExecutor
 from mantyx_sync.tools.line import Line
+from tests.processes import Child
 from tests.wire import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -352,12 +353,39 @@ def test_a_child_of_a_fork_has_places_of_its_own(gate: Gate) -> None:
     pool.close()
 
 
+def test_a_worker_that_is_being_made_when_the_main_thread_ends_is_not_waited_for() -> None:
+    program = """
+    import concurrent.futures.thread, contextvars, weakref
+    from mantyx_sync.tools.executor import ToolExecutor
+
+    class Late(weakref.WeakKeyDictionary):
+        "The list of workers that are joined at the end. A new one is at its job before it is put there."
+        def __setitem__(self, thread, queue):
+            threading.main_thread().join(0.3)
+            super().__setitem__(thread, queue)
+
+    concurrent.futures.thread._threads_queues = Late()
+    began, never = threading.Event(), threading.Event()
+
+    def job():
+        began.set()
+        never.wait(60)
+
+    pool = ToolExecutor(1)
+    threading.Thread(target=lambda: pool.submit(contextvars.copy_context(), job), daemon=True).start()
+    began.wait()
+    """
+    settings = {"api_key": "", "workspace_slug": "", "base_url": ""}
+    with Child(settings, program, make_client=False, has_names=False) as child:
+        child.ends()
+
+
 def test_the_hook_that_lets_threads_go_is_there_and_finds_ours(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     # These names are private to the standard library: this test says when a new Python has moved them.
     pool = executor_of(1)
     submit(pool, gate.job())
     wait_until(lambda: gate.running == 1, "the job should run")
-    monkeypatch.setattr(executor_module, "_is_ending", False)
+    monkeypatch.setattr(executor_module, "_ending", executor_module._Ending())
     joined = concurrent.futures.thread._threads_queues
     assert [thread for thread in joined if thread.name.startswith("mantyx-tool_")]
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="other") as other:

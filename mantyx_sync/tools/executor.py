@@ -181,10 +181,13 @@ class _Pool:
     def run(self, job: Callable[[], None]) -> None:
         job = _once(job)
         # A worker is a daemon if the thread that causes it is one; one that is not would keep the process alive.
-        if threading.current_thread().daemon and not _is_ending:
+        if threading.current_thread().daemon:
             try:
-                self._executor.submit(job)
-                return
+                # A new worker may be at its job before the executor has put it on the list that is joined at the end.
+                with _ending.lock:
+                    if not _ending.has_begun:
+                        self._executor.submit(job)
+                        return
             except RuntimeError:  # closed; or no thread could be started, and a later one may find the job
                 pass
         # Also when the main thread has ended while another one still follows a run: the executor takes nothing any
@@ -224,7 +227,21 @@ def _in_context(context: contextvars.Context, depth: int, job: Callable[[], None
     return lambda: context.run(enter)
 
 
-_is_ending = False
+class _Ending:
+    """Whether the main thread has ended; no worker is made while that is found out."""
+
+    def __init__(self) -> None:
+        self.has_begun = False
+        self.lock = threading.Lock()
+
+    def forked(self) -> None:
+        """Take another lock, in a child of a fork: a thread that is not there may hold this one."""
+        self.lock = threading.Lock()
+
+
+_ending = _Ending()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ending.forked)
 
 
 def _let_go_of_threads() -> None:
@@ -234,8 +251,8 @@ def _let_go_of_threads() -> None:
     daemon threads, see `_Pool.run`; taking them off the list that is joined is all that is needed. Both names are
     private to the standard library: without them the process waits.
     """
-    global _is_ending
-    _is_ending = True
+    with _ending.lock:
+        _ending.has_begun = True
     joined: Any = getattr(concurrent.futures.thread, "_threads_queues", None)
     if joined is None:
         return
