@@ -5,15 +5,25 @@ from __future__ import annotations
 import base64
 import contextvars
 import io
+import ipaddress
 import json
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 
 from mantyx_sync import ToolResultFile, tool
-from mantyx_sync.a2a import A2AClient, A2AProtocolError, current_task, strict_json
+from mantyx_sync.a2a import (
+    A2ACardError,
+    A2AClient,
+    A2AConnectionError,
+    A2AProtocolError,
+    addresses,
+    current_task,
+    strict_json,
+)
+from mantyx_sync.a2a.addresses import zone_of
 from mantyx_sync.local import ToolUse
-from tests.a2a_agents import Agent, Events, always, artifact_v1, task_v1, update_v1
+from tests.a2a_agents import Agent, Events, Raw, always, artifact_v1, card_v1, message_v1, task_v1, update_v1
 from tests.a2a_callers import Caller, Failed, message
 from tests.a2a_served import Serve, answer_text, serving
 
@@ -193,3 +203,73 @@ def test_an_id_of_an_event_that_no_header_can_carry_is_not_kept(event_id: str) -
             next(stream)
         assert stream.last_event_id is None
         assert client.resubscribe("t-1", last_event_id=stream.last_event_id).reply().state == "completed"
+
+
+@pytest.mark.parametrize("ask", [lambda client: client.get_task("t-1"), lambda client: client.cancel_task("t-1")])
+def test_a_task_that_was_not_asked_for_is_not_returned(ask: Any) -> None:
+    methods = {"GetTask": always(other_task("WORKING")), "CancelTask": always(other_task("CANCELED"))}
+    with Agent(methods) as agent, A2AClient(agent.url) as client, pytest.raises(A2AProtocolError, match="another"):
+        ask(client)
+
+
+# ---------------------------------------------------------------------------------------------------- addresses
+
+
+@pytest.mark.parametrize(
+    ("address", "zone"),
+    [
+        ("::127.0.0.1", "loopback"),
+        ("::ffff:0:127.0.0.1", "loopback"),
+        ("64:ff9b:1::127.0.0.1", "loopback"),
+        ("64:ff9b:1::169.254.169.254", "link-local"),
+        ("::10.0.0.1", "private"),
+        ("64:ff9b::8.8.8.8", "public"),
+        ("fec0::1", "private"),
+        ("::1", "loopback"),
+        ("::", "loopback"),
+    ],
+)
+def test_addresses_within_addresses_are_seen_through(address: str, zone: str) -> None:
+    assert zone_of(ipaddress.ip_address(address)) == zone
+
+
+def card_from_outside(monkeypatch: pytest.MonkeyPatch, agent: Agent) -> None:
+    """Have connections to an agent look as if they led to the Internet."""
+    real, port = addresses._zone_of_peer, agent.server_address[1]
+    monkeypatch.setattr(
+        addresses, "_zone_of_peer", lambda connection: "public" if connection.port == port else real(connection)
+    )
+
+
+@pytest.mark.parametrize(("host", "words"), [("127.0.0.1", "nothing was sent"), ("localhost", "must not name")])
+def test_where_a_card_is_from_is_where_it_came_from_and_not_what_its_name_leads_to_later(
+    monkeypatch: pytest.MonkeyPatch, host: str, words: str
+) -> None:
+    with Agent() as agent, Agent({"SendMessage": always({"message": message_v1("inside")})}) as inside:
+        endpoint = f"http://{host}:{inside.server_address[1]}/rpc"
+        agent.pages["/.well-known/agent-card.json"] = Raw(body=json.dumps(card_v1(endpoint)).encode())
+        card_from_outside(monkeypatch, agent)
+        with A2AClient(agent.url, max_retries=0) as client, pytest.raises(A2ACardError, match=words) as refused:
+            client.send("hi")
+        assert refused.value.code == "address_refused"
+        assert inside.seen == []
+        with A2AClient(agent.url, trust_other_origin=True) as client:
+            assert client.send("hi").text == "inside"
+
+
+def test_the_origin_that_the_user_named_may_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Agent({"SendMessage": always({"message": message_v1("moved")})}) as agent:
+        card_from_outside(monkeypatch, agent)
+        with A2AClient(agent.url) as client:
+            assert client.card.name == "Test agent"
+            monkeypatch.undo()
+            assert client.send("hi").text == "moved"
+
+
+def test_an_address_in_disguise_is_seen_at_the_connection() -> None:
+    with Agent({"SendMessage": always({"message": message_v1("inside")})}) as agent:
+        card = card_v1(f"http://127%2e0%2e0%2e1:{agent.server_address[1]}/rpc")
+        client = A2AClient("https://8.8.8.8/", card=card, max_retries=0)
+        with client, pytest.raises((A2ACardError, A2AConnectionError)):
+            client.send("hi")
+        assert agent.seen == []

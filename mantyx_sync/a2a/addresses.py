@@ -17,7 +17,10 @@ from ..transport.url import origin_of
 __all__ = ["Guard", "GuardedRelease", "guard_for", "shown_url", "zone_of", "zones_of_host"]
 
 _ADDRESS = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_WITH_IPV4 = tuple(
+    ipaddress.IPv6Network(text) for text in ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96")
+)
+"""Addresses that stand for the IPv4 address in their last bytes: of NAT64 and SIIT, and the old compatible ones."""
 
 PUBLIC, PRIVATE, LINK_LOCAL, LOOPBACK = "public", "private", "link-local", "loopback"
 
@@ -32,10 +35,12 @@ def zone_of(address: _ADDRESS) -> str:
     """Tell from how far away an address can be reached."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = address.ipv4_mapped or address.sixtofour
-        if inner is None and address in _NAT64:
+        if inner is None and int(address) > 1 and any(address in network for network in _WITH_IPV4):
             inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inner is not None:
             return zone_of(inner)
+        if address.is_site_local:
+            return PRIVATE
     if address.is_loopback or address.is_unspecified:  # 0.0.0.0 is this machine, too
         return LOOPBACK
     if address.is_link_local:
@@ -82,25 +87,37 @@ class Guard:
 
         Through a proxy there is nothing to see: the proxy looks the name up.
         """
-        sock = getattr(connection, "sock", None)
-        if sock is None or getattr(connection, "proxy", None) is not None:
-            return True
-        try:
-            peer = ipaddress.ip_address(str(sock.getpeername()[0]).partition("%")[0])
-        except (OSError, ValueError):  # gone already, or not of the Internet
-            return True
-        return zone_of(peer) in self._allowed
+        zone = _zone_of_peer(connection)
+        return zone is None or zone in self._allowed
 
 
-def guard_for(card_url: str, endpoint_url: str) -> Guard | None:
-    """Return what a card's endpoint has to satisfy; `None` if it is on the host that the card came from.
+def _zone_of_peer(connection: Any) -> str | None:
+    """Return the zone of what a connection leads to; `None` where that cannot be seen."""
+    sock = getattr(connection, "sock", None)
+    if sock is None or getattr(connection, "proxy", None) is not None:
+        return None
+    try:
+        return zone_of(ipaddress.ip_address(str(sock.getpeername()[0]).partition("%")[0]))
+    except (OSError, ValueError):  # gone already, or not of the Internet
+        return None
 
-    Blocks while the name of the card's host is looked up. A host without an address counts as public.
+
+def guard_for(card_url: str, endpoint_url: str, card_zone: str | None = None) -> Guard | None:
+    """Return what a card's endpoint has to satisfy; `None` if it is at the very origin that the card came from.
+
+    Blocks while the name of the card's host is looked up, if that is needed. A host without an address counts as
+    public.
+
+    Args:
+        card_url: Where the card is from.
+        endpoint_url: What it names.
+        card_zone: Where the connection led that the card came over, if that was seen. What its name leads to later
+            tells nothing: who wrote the card may have changed that, to have it name addresses of this network.
     """
     card, endpoint = origin_of(card_url), origin_of(endpoint_url)
-    if card.host == endpoint.host:
+    if card == endpoint or (card.host == endpoint.host and card_zone is None):
         return None
-    zones = zones_of_host(card.host) or {PUBLIC}
+    zones = {card_zone} if card_zone is not None else zones_of_host(card.host) or {PUBLIC}
     return Guard(frozenset.intersection(*(_MAY_NAME[zone] for zone in zones)))
 
 
@@ -115,10 +132,13 @@ class GuardedRelease(Release):
         super().__init__()
         self._guard = guard
         self.has_refused = False
+        self.zone: str | None = None
+        """The zone of what the connection leads to, where that can be seen."""
 
     def watch_connection(self, connection: Any) -> None:
         """Note the connection that is about to send the request."""
         super().watch_connection(connection)
+        self.zone = _zone_of_peer(connection) or self.zone
         if self._guard is not None and not self._guard.is_open(connection):
             self.has_refused = True
             raise _AddressRefused("the address is not one that this agent's card may name")

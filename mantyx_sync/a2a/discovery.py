@@ -28,8 +28,8 @@ HEADERS = {"Accept": "application/json", "A2A-Version": "1.0"}
 
 def fetch_card(
     transport: HttpTransport, url: str, patience: Patience, *, connect_timeout: float, retry: RetryPolicy
-) -> AgentCard:
-    """Look for the card of the agent that `url` belongs to. Blocks.
+) -> Tuple[AgentCard, str | None]:
+    """Look for the card of the agent that `url` belongs to; return it, and the zone it came from. Blocks.
 
     The address is tried as it is; unless it ends in `.json`, the well-known paths below it follow. 401 ends the search:
     what is behind it cannot be told from here.
@@ -42,10 +42,10 @@ def fetch_card(
     attempts: List[Tuple[str, str]] = []
     forbidden: A2AAuthError | None = None
     for address in card_addresses(url):
-        opened_status, outcome, card = _look(transport, address, patience, connect_timeout, retry)
+        opened_status, outcome, card, zone = _look(transport, address, patience, connect_timeout, retry)
         if card is not None:
             log.debug("agent card found at %s", shown_url(address))
-            return card
+            return card, zone
         if opened_status in (401, 403):
             refusal = A2AAuthError(
                 f"the agent card at {shown_url(address)} is not given out without credentials ({outcome}): "
@@ -64,12 +64,17 @@ def fetch_card(
 
 def _look(
     transport: HttpTransport, address: str, patience: Patience, connect_timeout: float, retry: RetryPolicy
-) -> Tuple[int, str, AgentCard | None]:
-    """Ask one address, again where that may help; return its status, words for it, and the card if it has one."""
+) -> Tuple[int, str, AgentCard | None, str | None]:
+    """Ask one address, again where that may help.
+
+    Returns:
+        Its status, words for that, the card if it has one, and the zone it was found in, where that could be seen.
+    """
     for attempt in range(retry.max_retries + 1):
         _check(address, patience)
+        release = GuardedRelease()
         try:
-            status, headers, body, words = _get(transport, address, patience, connect_timeout)
+            status, headers, body, words = _get(transport, address, patience, connect_timeout, release)
         except A2AConnectionError as error:
             kind = Failure.UNSENT if error.sent is False else Failure.LOST
             delay = retry.after_failure(kind, Repeat.SAFE, attempt, random.random())
@@ -77,18 +82,17 @@ def _look(
                 raise
         else:
             if status == 200:
-                return _card(address, body, headers)
+                return (*_card(address, body, headers), release.zone)
             delay = retry.after_status(status, Repeat.SAFE, attempt, None, random.random())
             if delay is None or delay >= patience.left:
-                return status, words, None
+                return status, words, None, None
         patience.pause(delay)
     raise AssertionError("the retry policy allows no more tries than max_retries")
 
 
 def _get(
-    transport: HttpTransport, address: str, patience: Patience, connect_timeout: float
+    transport: HttpTransport, address: str, patience: Patience, connect_timeout: float, release: GuardedRelease
 ) -> Tuple[int, Mapping[str, str], bytes, str]:
-    release = GuardedRelease()
     opened: Opened | None = None
     try:
         with Watch(patience, release):
