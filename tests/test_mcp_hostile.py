@@ -20,12 +20,14 @@ from mantyx_sync.mcp import (
     McpProtocolError,
     McpRequestError,
 )
+from mantyx_sync.mcp import http_session
 from mantyx_sync.mcp import incoming as incoming_module
 from mantyx_sync.mcp import link as link_module
-from mantyx_sync.mcp.channel import Cancellation, Era
+from mantyx_sync.mcp.channel import Cancellation, Era, Waiting
 from mantyx_sync.mcp.incoming import Incoming
 from mantyx_sync.mcp.lines import LineDecoder
 from mantyx_sync.mcp.messages import Kind, encode, kind_of_message
+from mantyx_sync.mcp.patience import Patience
 from mantyx_sync.mcp.results import McpResult
 from mantyx_sync.mcp.sse_messages import SseMessages
 
@@ -48,6 +50,16 @@ def calls(log: Path) -> List[Dict[str, Any]]:
 
 
 # ------------------------------------------------------------------------------------ limits
+
+
+def test_progress_that_nobody_takes_over_http_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_session, "MAX_KEPT_PROGRESS", 3)
+    dealings = http_session.Dealings(0, is_closed=False)
+    pending = dealings.pending[7] = http_session.Pending(Patience(Waiting(), dealings.deadlines))
+    for i in range(5):
+        params = {"progressToken": 7, "progress": i}
+        assert dealings.note_progress({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+    assert [params["progress"] for params in pending.progress] == [2, 3, 4]
 
 
 def test_progress_that_comes_faster_than_it_is_taken_holds_no_call_beyond_its_deadline() -> None:

@@ -24,7 +24,21 @@ from typing import Any, Callable, Mapping, Optional, Protocol
 
 from ..tools.cancellation import Cancellation
 
-__all__ = ["Cancellation", "Channel", "Era", "Outgoing", "Receiver", "Waiting"]
+__all__ = [
+    "DEFAULT_MAX_MESSAGE_BYTES",
+    "MAX_KEPT_PROGRESS",
+    "Cancellation",
+    "Channel",
+    "Era",
+    "Outgoing",
+    "Receiver",
+    "Waiting",
+]
+
+DEFAULT_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
+MAX_KEPT_PROGRESS = 100_000
+"""How many notifications of progress are kept for a caller that does not keep up; the oldest are dropped."""
 
 
 class Era(Enum):

@@ -11,11 +11,11 @@ from typing import Any, Deque, Dict, Mapping, Optional
 
 from ..errors import MantyxTimeoutError
 from ..transport.bell import Bell
-from .channel import Era, Outgoing, Receiver, Waiting
+from .channel import MAX_KEPT_PROGRESS, Era, Outgoing, Receiver, Waiting
 from .command import ServerCommand
 from .errors import McpCancelled, McpConnectionError, McpError, McpProtocolError, McpSessionGone
 from .lines import LineDecoder, Unreadable
-from .messages import Kind, answer_id, encode, kind_of_message, notification, progress_id
+from .messages import Kind, answer_id, encode, given_up, kind_of_message, progress_id
 from .pipes import Piece
 from .process import Death, Grace, ServerProcess
 from .stderr_tail import last_lines
@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 _SLICE_S = 0.25  # Ctrl-C is noticed between slices
 _DEATH_S = 1.0
 """How long a call whose request could not be written waits to learn how the server died."""
-_MAX_PROGRESS = 100_000
-"""How many notifications of progress are kept for a caller that does not keep up; the oldest are dropped."""
 
 
 class _Call:
@@ -38,7 +36,7 @@ class _Call:
         self.method = method
         self.wants_progress = wants_progress
         self.bell = Bell()
-        self.progress: Deque[Mapping[str, Any]] = deque(maxlen=_MAX_PROGRESS)
+        self.progress: Deque[Mapping[str, Any]] = deque(maxlen=MAX_KEPT_PROGRESS)
         self.answer: Optional[Mapping[str, Any]] = None
         self.unreadable: Optional[str] = None
         self.death: Optional[Death] = None
@@ -292,10 +290,8 @@ class Conversation:
 
     def _tell_given_up(self, number: int, call: _Call, error: BaseException) -> None:
         # Goes out behind the request, whatever is left of that.
-        is_late = isinstance(error, MantyxTimeoutError)
-        reason = f"timed out after {call.waited:.1f}s" if is_late else "cancelled by the caller"
-        message = notification("notifications/cancelled", {"requestId": number, "reason": reason})
-        self.process.post(encode(message) + b"\n")
+        late_after = call.waited if isinstance(error, MantyxTimeoutError) else None
+        self.process.post(encode(given_up(number, late_after)) + b"\n")
 
 
 def _nothing(*_: object) -> None:

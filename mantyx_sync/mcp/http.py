@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from ..checks import whole_number
 from ..errors import MantyxError, MantyxTimeoutError
-from .channel import Era, Outgoing, Receiver, Waiting
+from .channel import DEFAULT_MAX_MESSAGE_BYTES, Era, Outgoing, Receiver, Waiting
 from .errors import McpCancelled, McpConnectionError, McpSessionGone
 from .http_endpoint import Endpoint
 from .http_exchange import Exchange
 from .http_line import Line
 from .http_push import PushStream
 from .http_session import Dealings, Session, headers_of
+from .messages import given_up
 from .patience import Ending, Patience
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ __all__ = ["HttpChannel"]
 
 log = logging.getLogger(__name__)
 
-DEFAULT_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 NOTIFY_S = 30.0
 """How long handing over a notification may take if the caller sets no deadline."""
 CANCEL_S = 1.0
@@ -193,11 +193,8 @@ class HttpChannel:
         if request.era is not Era.HANDSHAKE or not request.may_cancel or patience.ended_by is Ending.CLOSED:
             return
         senders = line.dealings.senders
-        message = {
-            "jsonrpc": "2.0",
-            "method": "notifications/cancelled",
-            "params": {"requestId": request.message["id"], "reason": _reason(patience)},
-        }
+        is_late = patience.ended_by in (Ending.DEADLINE, Ending.IDLE)
+        message = given_up(request.message["id"], patience.waited if is_late else None)
         # Not on this thread, whose time is over. Ends by itself within CANCEL_S, joined by close(); a daemon, since
         # at exit it is of no use.
         sender = threading.Thread(
@@ -225,12 +222,6 @@ def _send_quietly(line: Line, message: Mapping[str, Any], version: str | None, s
     waiting = Waiting(time.monotonic() + CANCEL_S)
     with contextlib.suppress(MantyxError), line.dealings.wait(waiting, line.label) as patience:
         line.deliver(message, Era.HANDSHAKE, version, session, patience)
-
-
-def _reason(patience: Patience) -> str:
-    if patience.ended_by in (Ending.DEADLINE, Ending.IDLE):
-        return f"timed out after {patience.waited:.1f}s"
-    return "cancelled by the caller"
 
 
 def _given_up(request: Outgoing, waiting: Waiting, patience: Patience, label: str, is_sent: bool) -> MantyxError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Deque, Dict, List, Mapping, Optional
 
 from ..tools.deadlines import Deadlines
 from ..transport.secret import Secret
-from .channel import Era, Waiting
+from .channel import MAX_KEPT_PROGRESS, Era, Waiting
 from .errors import McpConnectionError, McpProtocolError, McpSessionGone
 from .messages import progress_id
 from .patience import Ending, Patience
@@ -49,7 +49,7 @@ class Pending:
 
     def __init__(self, patience: Patience) -> None:
         self.patience = patience
-        self.progress: Deque[Mapping[str, Any]] = deque()
+        self.progress: Deque[Mapping[str, Any]] = deque(maxlen=MAX_KEPT_PROGRESS)
         """What its thread has to pass on; most of it that thread has read itself."""
 
 

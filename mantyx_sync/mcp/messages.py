@@ -24,6 +24,7 @@ __all__ = [
     "decode",
     "encode",
     "failure",
+    "given_up",
     "kind_of_message",
     "members",
     "notification",
@@ -75,6 +76,17 @@ def notification(method: str, params: Mapping[str, Any] | None = None) -> dict[s
     if params:
         message["params"] = params
     return message
+
+
+def given_up(request_id: int, late_after: float | None = None) -> dict[str, Any]:
+    """Make the notification that nobody waits for a request any more (mcp-client §6.5).
+
+    Args:
+        request_id: Of our request.
+        late_after: After how many seconds it was given up as late; `None`: its caller cancelled it.
+    """
+    reason = "cancelled by the caller" if late_after is None else f"timed out after {late_after:.1f}s"
+    return notification("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
 
 def success(request_id: Any, result: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Tuple, TypedDict,
 
 from .._version import __version__
 from ..checks import callbacks, closest, json_copy, kind_of, refusal, seconds, shown, text, whole_number
+from .channel import DEFAULT_MAX_MESSAGE_BYTES
 from .models import McpLogMessage, McpProgress
 from .opening import MODES
 
@@ -65,7 +66,7 @@ class McpOptions:
     on_log: Optional[OnLog] = None
     on_tools_changed: Optional[Callable[[], object]] = None
     client_info: Optional[Mapping[str, Any]] = None
-    max_message_bytes: int = 64 * 1024 * 1024
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     roots: Optional[Iterable[Root]] = None
 
     def __post_init__(self) -> None:
@@ -102,11 +103,14 @@ class McpOptions:
 
 
 def show_options(target: F) -> F:
-    """Show the options in the signature of a function that takes them as `**options`."""
+    """Show the options in the signature and the help of a function that takes them as `**options`."""
     signature = inspect.signature(target)
     own = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     named = inspect.signature(McpOptions).parameters.values()
     more = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in named]
+    described = inspect.cleandoc(McpOptions.__doc__ or "").partition("Args:\n")[2].rstrip()
+    own_words = inspect.cleandoc(target.__doc__ or "")
+    target.__doc__ = own_words.replace("    **options: See `McpOptions`.", described)
     target.__signature__ = signature.replace(parameters=[*own, *more])  # type: ignore[attr-defined]  # any function
     return target
 

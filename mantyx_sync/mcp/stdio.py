@@ -11,7 +11,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Union
 
 from ..checks import refusal, shown, whole_number
 from ..errors import MantyxTimeoutError
-from .channel import Era, Outgoing, Receiver, Waiting
+from .channel import DEFAULT_MAX_MESSAGE_BYTES, Era, Outgoing, Receiver, Waiting
 from .command import server_command
 from .conversation import Conversation
 from .errors import McpCancelled, McpConnectionError, McpSessionGone
@@ -19,7 +19,6 @@ from .process import GRACE, Grace
 
 __all__ = ["StdioChannel"]
 
-DEFAULT_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _SLICE_S = 0.1
 
 
