@@ -27,6 +27,7 @@ from mantyx_sync.mcp import (
     McpSessionGone,
     McpVersionError,
 )
+from mantyx_sync.mcp.options import McpOptions
 
 from .mcp_fake import LABEL, LEGACY, META, MODERN, Asked, FakeServer, RpcError, discovery, handshake
 
@@ -662,6 +663,9 @@ def test_signatures_show_every_option_with_its_default(make: Any) -> None:
         "max_message_bytes": 64 * 1024 * 1024,
     }
     assert "options" not in shown
+    described = inspect.getdoc(make.__init__ if isinstance(make, type) else make) or ""
+    assert [name for name in inspect.signature(McpOptions).parameters if f"\n    {name}: " not in described] == []
+    assert "**options" not in described
 
 
 def test_a_repr_names_the_server() -> None:

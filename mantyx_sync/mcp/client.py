@@ -50,6 +50,11 @@ LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert"
 class McpClient:
     """A client of one MCP server. Make it with `McpClient.stdio(...)` or `McpClient.http(...)`.
 
+        with McpClient.stdio(["my-server", "--flag"], env={"TOKEN": token}) as client:
+            print([tool.name for tool in client.list_tools()])
+            result = client.call_tool("add", {"a": 1, "b": 2}, timeout=10)
+            print("failed:" if result.is_error else "answered:", result.text)
+
     Making one starts nothing: the server is started, or asked which protocol it speaks, when it is first needed. A
     server that has exited, or has forgotten the session, is opened anew by the next call; calls that were waiting for
     it fail at once. No request is sent twice that the server may have executed.
@@ -57,6 +62,11 @@ class McpClient:
     Every method blocks; all may be called from many threads at once. In a child of a fork the client opens anew and
     leaves what is the parent's alone. `close()` it, or use it in a `with` statement; one that is dropped frees what it
     holds, without the server's being told.
+
+    What goes wrong with a server is a `McpError` (see `mantyx_sync.mcp.errors`), whichever method meets it: it cannot
+    be started or reached, or is lost (`McpConnectionError`, `McpSessionGone`), wants other credentials
+    (`McpAuthError`), refuses a request (`McpRequestError`, `McpStatusError`) or breaks the protocol
+    (`McpProtocolError`). A time limit that passes is a `MantyxTimeoutError`.
     """
 
     @show_options
@@ -156,7 +166,8 @@ class McpClient:
             url: The server's one endpoint.
             headers: Sent with every request, to that origin alone, such as `Authorization`.
             session: A `requests.Session` whose proxies, CA files and the like are to be used.
-            connect_timeout: Seconds that opening a connection may take.
+            connect_timeout: Seconds that opening a connection may take; nothing but a deadline ends that earlier, so
+                `close` and cancelling may take as long where a server's machine does not answer.
             **options: See `McpOptions`.
 
         Raises:
@@ -247,7 +258,7 @@ class McpClient:
         Args:
             name: The tool, as `list_tools` names it.
             arguments: Its arguments, a JSON object.
-            timeout: Seconds for the whole call; `None` is the client's `timeout`.
+            timeout: Seconds for the whole call; `None` is the client's `timeout`, infinity sets no limit.
             idle_timeout: Seconds without a message for this call; `None` is the client's `idle_timeout`.
             on_progress: Takes its progress, on this thread; it may use the client.
             cancelled: Setting it cancels the call: a `Cancellation`, or any `threading.Event`.
@@ -258,8 +269,8 @@ class McpClient:
             McpOutputError: The structured content does not fit the tool's output schema. `text` and `result` have it.
             McpInputRequired: The tool wants input from a person or a model, which is not supported.
             McpConnectionError: The server exited or the connection broke; whether the tool ran is not known.
-            MantyxTimeoutError: A time limit passed; the server was told to stop.
-            McpCancelled: `cancelled` was set; the server was told to stop.
+            MantyxTimeoutError: A time limit passed; the server was told to stop, if it had been asked.
+            McpCancelled: `cancelled` was set; the server was told to stop, if it had been asked.
         """
         text(name, "name")
         given = _arguments(arguments)
