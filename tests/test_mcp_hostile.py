@@ -19,8 +19,9 @@ from mantyx_sync.mcp import (
     McpLogMessage,
     McpProtocolError,
     McpRequestError,
+    McpServerInfo,
+    http_session,
 )
-from mantyx_sync.mcp import http_session
 from mantyx_sync.mcp import incoming as incoming_module
 from mantyx_sync.mcp import link as link_module
 from mantyx_sync.mcp.channel import Cancellation, Era, Waiting
@@ -279,3 +280,9 @@ def test_what_is_nested_beyond_measure_is_an_error_of_the_package_or_a_note() ->
     assert "nested too deeply" in McpResult.from_wire({"structuredContent": deep}, "test").text
     with pytest.raises(McpProtocolError, match="nested too deep"):
         encode({"method": "tools/call", "params": {"requestState": deep}})
+
+
+def test_a_server_without_a_version_has_an_empty_one_on_the_wire() -> None:
+    given = {"protocolVersion": "2025-11-25", "serverInfo": {"name": "x", "version": None, "vendor": "y"}}
+    server = McpServerInfo.of_handshake(given, "test")
+    assert server.to_wire() == {"name": "x", "version": "", "vendor": "y"}

@@ -104,7 +104,7 @@ class McpServerInfo:
         """Return what the server calls itself, verbatim (`serverInfo`); at least `name` and `version`."""
         meta = self.raw.get("_meta")
         given = self.raw.get("serverInfo") or (meta.get(SERVER_INFO) if isinstance(meta, Mapping) else None)
-        return {"name": self.name, "version": self.version, **(given if isinstance(given, Mapping) else {})}
+        return {**(given if isinstance(given, Mapping) else {}), "name": self.name, "version": self.version}
 
 
 @dataclass(frozen=True)
