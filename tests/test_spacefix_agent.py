@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from typing import Any, Iterator
 
 import pytest
@@ -220,15 +221,18 @@ def test_silence_is_a_dead_stream(gateway: RecordingGateway) -> None:
     gone = []
     with Agent(**gateway.settings, idle_timeout=0.2, on_disconnect=gone.append).start():
         first = gateway.stream()
-        for _ in range(3):  # pings keep it alive
-            threading.Event().wait(0.1)
+        sent_at = [time.monotonic()]
+        while len(sent_at) < 5 and not first.ended.is_set():  # pings keep it alive
+            threading.Event().wait(0.06)
             first.send(b": ping\n\n")
-            assert not first.ended.is_set()
+            sent_at.append(time.monotonic())
+        longest = max(later - earlier for earlier, later in zip(sent_at, sent_at[1:]))
+        assert not first.ended.is_set() or longest > 0.1  # a machine that is too busy to ping in time
         assert first.ended.wait(DEADLINE_S)
         gateway.stream()
     assert gone[0].reason == "the stream is dead: nothing arrived for 0.2 s"
     assert isinstance(gone[0].error, MantyxTimeoutError)
-    assert gone[0].connected_for > 0.3
+    assert gone[0].connected_for > 0.3 or longest > 0.1
 
 
 def test_a_stream_that_never_is_ready_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,8 +532,9 @@ def test_health_follows_what_is_heard_and_not_a_flag(gateway: RecordingGateway) 
         assert before.silent_for is not None
         assert before.connected_for is not None
         wait_until(lambda: (agent.status().silent_for or 0) > before.silent_for + 0.02)
+        sent_at = time.monotonic()
         stream.send(b": ping\n\n")
-        wait_until(lambda: (agent.status().silent_for or 9) < 0.02)
+        wait_until(lambda: (agent.status().silent_for or 0) <= time.monotonic() - sent_at)
 
 
 def test_no_key_and_no_connection_id_is_shown(

@@ -24,6 +24,7 @@ from mantyx_sync.spacefix import (
     link,
     service,
 )
+from mantyx_sync.spacefix.calls import Calls
 from mantyx_sync.spacefix.endpoints import Endpoints
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
 from tests.plain_http import wait_until
@@ -51,6 +52,12 @@ def gateway() -> Iterator[RecordingGateway]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "ReconnectPolicy", lambda: ReconnectPolicy(first=0.01, ceiling=0.05))
     monkeypatch.setattr(delivery, "_BACKOFF", delivery.Backoff(base=0.01, cap=0.05))
+
+
+def calls_of(agent: Agent) -> Calls:
+    """What watches the times of a started agent's calls, to be shortened where they are not what is tested."""
+    assert agent._service is not None
+    return agent._service._calls
 
 
 def said(answer: Any) -> Any:
@@ -251,8 +258,9 @@ def test_a_call_that_waited_too_long_is_told_so_and_never_run(gateway: Recording
         ran.append(name)
         go.wait(DEADLINE_S)
 
-    agent = Agent([tool(work)], **gateway.settings, workers=1, call_timeout=0.5, on_call_done=reports.append)
-    with agent.start():
+    with Agent([tool(work)], **gateway.settings, workers=1, on_call_done=reports.append).start() as agent:
+        assert calls_of(agent)._patience == 29.0
+        calls_of(agent)._patience = 0.1
         stream = gateway.stream()
         for name in "abc":
             stream.call("work", {"name": name}, id=name)
@@ -260,17 +268,13 @@ def test_a_call_that_waited_too_long_is_told_so_and_never_run(gateway: Recording
         assert said(answers["b"]) == (
             "work was not run: all 1 workers of the agent were busy for 0 seconds. Try again later."
         )
-        wait_until(lambda: len(reports) == 3)
+        wait_until(lambda: len(reports) == 2)
+        calls_of(agent)._patience = 29.0
         go.set()
         stream.call("work", {"name": "d"}, id="d")
-        assert gateway.answer("d")["ok"]
+        assert all(answer["ok"] for answer in gateway.answers("ad").values())
     assert ran == ["a", "d"]
-    assert {report.call_id: report.outcome for report in reports[:3]} == {
-        "a": "timed_out",
-        "b": "refused",
-        "c": "refused",
-    }
-    assert "a" not in [request.json["id"] for request in gateway.to("/agent/result")]
+    assert {report.call_id: report.outcome for report in reports[:2]} == {"b": "refused", "c": "refused"}
 
 
 def test_handlers_that_hang_do_not_use_the_workers_up(gateway: RecordingGateway) -> None:
@@ -282,16 +286,21 @@ def test_handlers_that_hang_do_not_use_the_workers_up(gateway: RecordingGateway)
         cancelled.append(context.cancelled.wait(DEADLINE_S))
         go.wait(DEADLINE_S)
 
-    with Agent([hang, double], **gateway.settings, workers=2, call_timeout=0.4).start() as agent:
+    reports: list[CallReport] = []
+    agent = Agent([hang, double], **gateway.settings, workers=2, call_timeout=0.2, on_call_done=reports.append)
+    with agent.start():
         stream = gateway.stream()
         stream.call("hang", id="a")
         stream.call("hang", id="b")
-        wait_until(lambda: len(cancelled) == 2)
+        wait_until(lambda: len(cancelled) == len(reports) == 2)
+        calls_of(agent).call_timeout = 30.0
         stream.call("double", {"x": 1}, id="c")
         assert said(gateway.answer("c")) == 2
         assert agent.status().in_flight == 2
         go.set()
     assert cancelled == [True, True]
+    assert [report.outcome for report in reports] == ["timed_out", "timed_out", "ok"]
+    assert [request.json["id"] for request in gateway.to("/agent/result")] == ["c"]
 
 
 def test_a_tools_own_timeout_is_told_at_its_end(gateway: RecordingGateway) -> None:
@@ -459,7 +468,7 @@ def test_an_answer_is_not_posted_when_its_call_is_over(gateway: RecordingGateway
         gateway.stream().call("double", {"x": 1}, id="a")
         wait_until(lambda: reports)
         count = len(gateway.to("/agent/result"))
-        assert count > 2
+        assert count > 0
         threading.Event().wait(0.1)
         assert len(gateway.to("/agent/result")) == count
     assert reports[0].outcome == "undelivered"
