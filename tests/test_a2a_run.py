@@ -27,7 +27,7 @@ from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.tools.refs import ToolRef
 from mantyx_sync.tools.registry import Registry
 from tests.a2a_agents import Agent, Call, Fail, Raw, always, card_v03, card_v1, in_turn, message_v1, task_v03, task_v1
-from tests.wire import wait_until
+from tests.wire import silent_port, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -173,6 +173,13 @@ def test_calls_are_found_by_name_and_else_by_the_cards_address() -> None:
         assert find("hr", card_v1("http://elsewhere")) is by_name
         assert find("renamed", card_v1("http://elsewhere")) is None
         assert registry.names == "hr"
+
+
+def test_a_client_of_yours_is_waited_for_no_longer_than_the_start_may_take() -> None:
+    with silent_port() as port, A2AClient(f"http://127.0.0.1:{port}") as client:
+        ref = define_local_a2a(name="hr", client=client, start_timeout=0.2)
+        with pytest.raises(MantyxTimeoutError):
+            ref.resolve(_Opening())
 
 
 class _Opening:

@@ -148,16 +148,23 @@ class A2AClient:
 
     # ------------------------------------------------------------------------------------------- the card
 
-    @property
-    def card(self) -> AgentCard:
-        """The agent's card. Fetched at first use: blocks then, up to 30 s.
+    def open(self, *, timeout: float | None = None) -> AgentCard:
+        """Fetch the card now instead of at first use, and return it. Blocks, up to 30 s.
+
+        Args:
+            timeout: Seconds to wait; `None`: the client's.
 
         Raises:
             A2ACardError: There is none, or it cannot be used; `attempts` says what was tried.
             A2AAuthError: It is not given out without credentials.
             A2AConnectionError, A2ATimeoutError: As their names say.
         """
-        return self._open(Patience.of(min(self.timeout, CARD_TIMEOUT_S)))[0]
+        return self._open(self._patience(timeout, None).at_most(CARD_TIMEOUT_S))[0]
+
+    @property
+    def card(self) -> AgentCard:
+        """The agent's card. Fetched at first use; blocks and raises then as `open` does."""
+        return self.open()
 
     def refresh_card(self) -> AgentCard:
         """Fetch the card again and use it from now on; a card that was given stays as it is. Blocks.

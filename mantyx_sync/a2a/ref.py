@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Union
 
 from .. import limits
-from ..checks import json_copy, refusal, seconds, shown, string, whole_number
+from ..checks import json_copy, refusal, shown, string, whole_number
 from ..errors import MantyxConfigError, MantyxTimeoutError
+from ..tools.resolution import CALL_TIMEOUT_S, START_TIMEOUT_S
 from .errors import A2AError
+from .given import checked_timeout
 from .resolved import ResolvedA2ATool
 
 if TYPE_CHECKING:
@@ -20,9 +22,6 @@ if TYPE_CHECKING:
     from .client import A2AClient
 
 __all__ = ["LocalA2ATool", "define_local_a2a", "is_local_a2a_tool"]
-
-CALL_TIMEOUT_S = 270.0
-"""A little less than the platform waits, so that the model hears why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +39,7 @@ class LocalA2ATool:
     client: Optional[A2AClient] = field(default=None, repr=False)
     session: Optional[requests.Session] = field(default=None, repr=False)
     timeout: float = CALL_TIMEOUT_S
-    start_timeout: float = 30.0
+    start_timeout: float = START_TIMEOUT_S
     streaming: Union[str, bool] = "auto"
     trust_other_origin: bool = False
     max_concurrency: Optional[int] = None
@@ -68,16 +67,16 @@ class LocalA2ATool:
             A2AError: There is none that can be used, or the agent cannot be reached.
             MantyxTimeoutError: It was not there within `start_timeout`, or by the opening's deadline.
         """
+        left = self.start_timeout
+        if opening.deadline is not None:
+            left = min(left, opening.deadline - time.monotonic())
+        if left <= 0:
+            raise MantyxTimeoutError("there was no time left to ask for its card")
         client = self.client
         if client is None:
-            left = self.start_timeout
-            if opening.deadline is not None:
-                left = min(left, opening.deadline - time.monotonic())
-            if left <= 0:
-                raise MantyxTimeoutError("there was no time left to ask for its card")
             client = self.connect(left)
             opening.at_end(client.close)
-        card = json_copy(client.card.raw, "agent_card")
+        card = json_copy(client.open(timeout=left).raw, "agent_card")
         wire: Dict[str, Any] = {"kind": self.kind, "name": self.name}
         if self.description:
             wire["description"] = self.description
@@ -114,7 +113,7 @@ def define_local_a2a(
     client: Optional[A2AClient] = None,
     session: Optional[requests.Session] = None,
     timeout: float = CALL_TIMEOUT_S,
-    start_timeout: float = 30.0,
+    start_timeout: float = START_TIMEOUT_S,
     streaming: Union[str, bool] = "auto",
     trust_other_origin: bool = False,
     max_concurrency: Optional[int] = None,
@@ -164,8 +163,8 @@ def define_local_a2a(
         description=string(description or "", f"{where}: description"),
         client=client,
         session=session,
-        timeout=seconds(timeout, f"{where}: timeout"),
-        start_timeout=seconds(start_timeout, f"{where}: start_timeout"),
+        timeout=checked_timeout(timeout, f"{where}: timeout"),
+        start_timeout=checked_timeout(start_timeout, f"{where}: start_timeout"),
         streaming=streaming,
         trust_other_origin=bool(trust_other_origin),
         max_concurrency=max_concurrency,

@@ -11,6 +11,7 @@ from ..events import LocalToolCall
 from ..tools.arguments import read_arguments
 from ..tools.context import ToolContext
 from ..tools.registry import Registry, agent_urls
+from ..tools.resolution import BACKSTOP_S
 from ..tools.results import ToolResult
 from .errors import (
     A2AAuthError,
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 __all__ = ["ResolvedA2ATool", "failure_text"]
 
 log = logging.getLogger(__name__)
-
-_BACKSTOP_S = 5.0
 
 _VERBS = {
     "failed": "failed",
@@ -86,8 +85,7 @@ class _Conversation:
         self._lock = threading.Lock()
         self._context_id: Optional[str] = None
         self._task_id: Optional[str] = None
-        # The client has the same limit, and says more when it is over; this one is for a client that does not return.
-        self.timeout = ref.timeout + _BACKSTOP_S
+        self.timeout = ref.timeout + BACKSTOP_S
         self.max_concurrency = ref.max_concurrency
         self.limiter = id(ref)
 

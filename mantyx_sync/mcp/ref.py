@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequen
 from .. import limits
 from ..checks import refusal, seconds, sequence, shown, string, text, whole_number
 from ..errors import MantyxConfigError, MantyxTimeoutError, cut
+from ..tools.resolution import CALL_TIMEOUT_S, START_TIMEOUT_S
 from .names import model_names
 from .resolved import ResolvedMcpServer
 
@@ -27,8 +28,6 @@ __all__ = [
     "is_local_mcp_server",
 ]
 
-CALL_TIMEOUT_S = 270.0
-"""A little less than the platform waits, so that the model hears why."""
 _FROM_URL = ("headers", "session")
 _FROM_COMMAND = ("args", "env", "cwd")
 
@@ -70,7 +69,7 @@ class LocalMcpServer:
     prefix: str = ""
     timeout: float = CALL_TIMEOUT_S
     idle_timeout: Optional[float] = None
-    start_timeout: float = 30.0
+    start_timeout: float = START_TIMEOUT_S
     max_concurrency: Optional[int] = None
     kind: str = field(default="mcp_local", init=False)
 
@@ -168,7 +167,7 @@ def define_local_mcp(
     prefix: Union[str, bool] = "",
     timeout: float = CALL_TIMEOUT_S,
     idle_timeout: Optional[float] = None,
-    start_timeout: float = 30.0,
+    start_timeout: float = START_TIMEOUT_S,
     max_concurrency: Optional[int] = None,
 ) -> LocalMcpServer:
     """Lend the tools of an MCP server to a run or session, from this process. Connects to nothing yet.

@@ -13,6 +13,7 @@ from ..schema import SchemaChecker
 from ..tools.arguments import read_arguments
 from ..tools.context import ToolContext
 from ..tools.registry import Registry
+from ..tools.resolution import BACKSTOP_S
 from ..tools.results import ToolResult
 from .errors import (
     McpAuthError,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["ResolvedMcpServer", "failure_text"]
 
 log = logging.getLogger(__name__)
-
-_BACKSTOP_S = 5.0
 
 
 class ResolvedMcpServer:
@@ -73,8 +72,7 @@ class _Answerer:
         self._client = client
         self._tools = tools
         self._checkers: Dict[str, SchemaChecker] = {}
-        # The client has the same limit, and says more when it is over; this one is for a client that does not return.
-        self.timeout = ref.timeout + _BACKSTOP_S
+        self.timeout = ref.timeout + BACKSTOP_S
         self.max_concurrency = ref.max_concurrency
         self.limiter = id(ref)
 

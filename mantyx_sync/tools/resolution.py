@@ -15,7 +15,27 @@ from mantyx_sync.errors import MantyxConfigError
 if TYPE_CHECKING:
     from mantyx_sync.tools.registry import Registry
 
-__all__ = ["Opening", "Resolvable", "Resolved", "check_collisions", "describe_ref", "is_resolvable"]
+__all__ = [
+    "BACKSTOP_S",
+    "CALL_TIMEOUT_S",
+    "START_TIMEOUT_S",
+    "Opening",
+    "Resolvable",
+    "Resolved",
+    "check_collisions",
+    "describe_ref",
+    "is_resolvable",
+]
+
+START_TIMEOUT_S = 30.0
+"""How long reaching a server may take unless its ref says otherwise."""
+
+CALL_TIMEOUT_S = 270.0
+"""How long a call may take unless its ref says otherwise: less than the platform waits, so that the model hears why."""
+
+BACKSTOP_S = 5.0
+"""How much later than its protocol's client a call is given up here: the client has the same limit, and says more when
+it is over. This is for one that does not return."""
 
 _WORDS = {"mcp_local": "MCP server", "a2a_local": "A2A agent"}
 
