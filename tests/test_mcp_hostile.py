@@ -29,6 +29,7 @@ from mantyx_sync.mcp.incoming import Incoming
 from mantyx_sync.mcp.lines import LineDecoder
 from mantyx_sync.mcp.messages import Kind, encode, kind_of_message
 from mantyx_sync.mcp.patience import Patience
+from mantyx_sync.mcp.process import Grace
 from mantyx_sync.mcp.results import McpResult
 from mantyx_sync.mcp.sse_messages import SseMessages
 
@@ -286,3 +287,11 @@ def test_a_server_without_a_version_has_an_empty_one_on_the_wire() -> None:
     given = {"protocolVersion": "2025-11-25", "serverInfo": {"name": "x", "version": None, "vendor": "y"}}
     server = McpServerInfo.of_handshake(given, "test")
     assert server.to_wire() == {"name": "x", "version": "", "vendor": "y"}
+
+
+def test_a_server_that_does_not_mind_its_input_is_asked_to_end_before_it_is_killed() -> None:
+    client = client_of("ignore-eof", grace=Grace(0.05, 10.0))
+    client.open()
+    began_at = time.monotonic()
+    client.close()
+    assert time.monotonic() - began_at < 5
