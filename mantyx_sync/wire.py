@@ -12,7 +12,7 @@ from typing import Any, Mapping
 
 from mantyx_sync.errors import MantyxProtocolError
 
-__all__ = ["Fields", "json_type", "python_name", "wire_name"]
+__all__ = ["Fields", "json_type", "python_name", "sound_text", "wire_name"]
 
 
 def wire_name(name: str) -> str:
@@ -24,6 +24,15 @@ def wire_name(name: str) -> str:
 def python_name(name: str) -> str:
     """Turn a wire name into its Python name: `maxToolTurns` -> `max_tool_turns`."""
     return "".join("_" + char.lower() if char.isupper() else char for char in name)
+
+
+def sound_text(text: str) -> str:
+    """Return text that UTF-8 can carry: half of a surrogate pair, which JSON can spell, becomes U+FFFD."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def json_type(value: object) -> str:

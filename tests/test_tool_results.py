@@ -350,3 +350,8 @@ def test_a_tool_answers_with_what_its_function_returns():
         return ToolResult(title, [file()])
 
     assert chart.invoke({"title": "t"}) == ToolResult("t", [file()])
+
+
+@pytest.mark.parametrize("content", [b"", b"a", b"ab", b"abc", b"abcd"])
+def test_a_file_knows_its_size(content: bytes) -> None:
+    assert ToolResultFile.from_bytes(content, "a.txt").size_bytes == len(content)

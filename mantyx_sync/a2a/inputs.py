@@ -10,6 +10,7 @@ from typing import List, Sequence, Tuple, Union
 from .. import limits
 from ..errors import MantyxConfigError
 from ..messages import InputFile, InputFileUrl, attachments_to_wire, guess_mime_type, input_file
+from ..wire import sound_text
 from .objects import DataPart, FilePart, Message, TextPart
 from .requests import Refused, invalid_params
 from .rpc import CONTENT_TYPE_NOT_SUPPORTED
@@ -62,11 +63,11 @@ def read_input(message: Message, modes: Sequence[str] = DEFAULT_INPUT_MODES) -> 
     for i, part in enumerate(message.parts):
         where = f"message.parts[{i}]"
         if isinstance(part, TextPart):
-            texts.append(_sound(part.text))
+            texts.append(sound_text(part.text))
         elif isinstance(part, DataPart):
             if not accepts(modes, JSON):
                 raise _type_refused(where, JSON)
-            texts.append(_sound(json.dumps(part.data, ensure_ascii=False, separators=(",", ":"))))
+            texts.append(sound_text(json.dumps(part.data, ensure_ascii=False, separators=(",", ":"))))
         elif isinstance(part, FilePart):
             files.append(_attachment(part, where, modes, len(files) + 1))
     prompt = "\n".join(texts)
@@ -117,12 +118,3 @@ def _type_refused(where: str, media_type: str) -> Refused:
 
 def _file_name(media_type: str, number: int) -> str:
     return f"file-{number}{mimetypes.guess_extension(media_type.split(';', 1)[0].strip()) or ''}"
-
-
-def _sound(text: str) -> str:
-    """Return text that UTF-8 can carry: half a surrogate pair, which JSON can spell, becomes U+FFFD."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

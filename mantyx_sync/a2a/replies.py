@@ -60,7 +60,7 @@ class A2AReply:
         notes: List[str] = []
         total = 0
         for item in self.files:
-            size = _size(item)
+            size = item.size_bytes
             if not limits.is_attachment_type(item.mime_type):
                 notes.append(
                     f"[file {item.filename!r} ({item.mime_type}, {size} bytes) is left out: its type is not accepted]"
@@ -164,7 +164,3 @@ def _path_of(url: str) -> str:
         return urlsplit(url).path
     except ValueError:
         return ""
-
-
-def _size(item: ToolResultFile) -> int:
-    return len(item.data) // 4 * 3 - item.data[-2:].count("=")

@@ -201,6 +201,4 @@ def describe_card(card: Mapping[str, Any]) -> str:
 
 
 def _files(files: Any) -> tuple[Mapping[str, Any], ...]:
-    return tuple(
-        {**file.to_wire(), "sizeBytes": len(file.data) * 3 // 4 - file.data[-2:].count("=")} for file in files or ()
-    )
+    return tuple({**file.to_wire(), "sizeBytes": file.size_bytes} for file in files or ())

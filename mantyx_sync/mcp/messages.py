@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Iterator, Mapping
 
 from ..errors import cut
-from ..wire import json_type
+from ..wire import json_type, sound_text
 from .errors import McpProtocolError, McpRequestError
 
 __all__ = [
@@ -159,10 +159,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
         text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except RecursionError:
         raise McpProtocolError(f"{message.get('method') or 'an answer'}: it is nested too deep to be sent") from None
-    try:
-        return text.encode("utf-8")
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")
+    return sound_text(text).encode("utf-8")
 
 
 def decode(data: bytes | str) -> Any:

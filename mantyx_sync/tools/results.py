@@ -36,6 +36,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 from mantyx_sync import limits
 from mantyx_sync.errors import ToolError
 from mantyx_sync.formats import format_duration
+from mantyx_sync.wire import sound_text
 
 __all__ = ["ToolResult", "ToolResultFile", "json_value", "result_text", "tool_result"]
 
@@ -79,6 +80,11 @@ class ToolResultFile:
         """
         path = pathlib.Path(path)
         return cls.from_bytes(path.read_bytes(), filename or path.name, mime_type)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes `data` stands for."""
+        return len(self.data) // 4 * 3 - self.data[-2:].count("=")
 
     def to_wire(self) -> Dict[str, str]:
         """Return the entry of the tool-result request."""
@@ -317,14 +323,11 @@ _BY_CLASS: List[tuple[Any, _Convert]] = [
 
 
 def _checked_text(text: str, tool_name: str) -> str:
-    if not text.isascii():
-        try:
-            size = len(text.encode("utf-8"))
-        except UnicodeEncodeError:
-            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            size = len(text.encode("utf-8"))
-    else:
+    if text.isascii():
         size = len(text)
+    else:
+        text = sound_text(text)
+        size = len(text.encode("utf-8"))
     if size > limits.MAX_TOOL_RESULT_BYTES:
         limit = limits.MAX_TOOL_RESULT_BYTES
         raise ToolError(
