@@ -273,3 +273,14 @@ def test_an_address_in_disguise_is_seen_at_the_connection() -> None:
         with client, pytest.raises((A2ACardError, A2AConnectionError)):
             client.send("hi")
         assert agent.seen == []
+
+
+@pytest.mark.parametrize("where", ["metadata", "data", "a member of the part that nobody knows"])
+def test_small_text_with_many_values_counts_for_the_memory_it_takes(serve: Serve, where: str) -> None:
+    served = serve(max_stored_bytes=1_000_000)
+    values: List[Any] = [[]] * 10_000  # 30 kB of text
+    part = {"text": "x"} if where == "metadata" else {"data": values} if where == "data" else {"text": "x", "y": values}
+    tasks = [
+        served.caller.send(part, metadata={"y": values} if where == "metadata" else {}, contextId="c") for _ in range(3)
+    ]
+    assert [task["id"] for task in served.caller.call("ListTasks")["tasks"]] == [tasks[-1]["id"]]

@@ -18,6 +18,7 @@ from .rpc import (
     TASK_NOT_FOUND,
     UNSUPPORTED_OPERATION,
 )
+from .strict_json import weight
 from .task_store import TaskStore
 from .tasks import Subscription, TaskRecord, shortened
 
@@ -141,6 +142,7 @@ class AgentService:
 
     def _accept(self, send: SendParams, owner: str, size: int) -> Tuple[TaskRecord, Subscription]:
         message = send.message
+        size = max(size, weight([message.metadata, *(part.raw for part in message.parts)]))
         if send.configuration.push_notification is not None:
             raise Refused(PUSH_NOTIFICATION_NOT_SUPPORTED, "Push notifications are not supported.")
         if message.task_id is not None:

@@ -5,7 +5,6 @@ Whoever follows a task has a queue of its own, so that a follower that has gone,
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
@@ -30,6 +29,7 @@ from .objects import (
     format_timestamp,
     is_settled,
 )
+from .strict_json import weight
 
 __all__ = ["Question", "Subscription", "TaskRecord", "shortened"]
 
@@ -99,7 +99,7 @@ def _size_of(part: Part) -> int:
         return len(part.text)
     if isinstance(part, FilePart):
         return len(part.data or part.url or "")
-    return len(json.dumps(part.data)) if isinstance(part, DataPart) else 0
+    return weight(part.data) if isinstance(part, DataPart) else 0
 
 
 def _joined(first: Event, second: Event) -> Event:
