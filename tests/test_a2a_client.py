@@ -437,6 +437,19 @@ def test_what_is_cancelled_already_is_not_sent() -> None:
         assert agent.asked == []
 
 
+def test_anything_that_can_be_looked_at_like_an_event_cancels_and_nothing_else_is_taken() -> None:
+    class Done:
+        def is_set(self) -> bool:
+            return True
+
+    with Agent({"SendMessage": always({"task": DONE})}) as agent:
+        with pytest.raises(A2ACancelled):
+            ask(agent, cancelled=Done())
+        with pytest.raises(MantyxConfigError, match="cancelled: got 7, must be a Cancellation or"):
+            ask(agent, cancelled=7)
+        assert agent.asked == []
+
+
 def test_a_pause_ends_with_a_plain_event_soon_and_with_a_cancellation_at_once() -> None:
     for event in (threading.Event(), Cancellation()):
         patience = Patience.of(60.0, event)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple
 from ..checks import callbacks, integer, json_copy, kind_of, refusal, seconds, shown, whole_number
 from ..errors import MantyxConfigError
 from ..headers import checked_headers
+from ..tools.cancellation import checked_event
 from ..transport.retry import RetryPolicy
 from ..transport.url import origin_of
 from .access import Access
@@ -339,9 +340,8 @@ class A2AClient:
     # ------------------------------------------------------------------------------------------- inside
 
     def _patience(self, timeout: float | None, cancelled: threading.Event | None) -> Patience:
-        if cancelled is not None and not isinstance(cancelled, threading.Event):
-            raise refusal("cancelled", kind_of(cancelled), "be a threading.Event")
-        return Patience.of(self.timeout if timeout is None else checked_timeout(timeout, "timeout"), cancelled)
+        seconds_left = self.timeout if timeout is None else checked_timeout(timeout, "timeout")
+        return Patience.of(seconds_left, checked_event(cancelled, "cancelled"))
 
     def _stream(
         self,

@@ -7,8 +7,8 @@ import threading
 import time
 from typing import Iterator
 
-from ..checks import refusal, shown
 from ..errors import MantyxTimeoutError
+from ..tools.cancellation import checked_event
 from ..transport.bell import Bell
 from .channel import Cancellation, Waiting
 from .errors import McpCancelled
@@ -31,8 +31,7 @@ def as_cancellation(given: threading.Event | None) -> Iterator[Cancellation | No
     if given is None or isinstance(given, Cancellation):
         yield given
         return
-    if not callable(getattr(given, "is_set", None)):
-        raise refusal("cancelled", shown(given), "be a Cancellation or a threading.Event")
+    checked_event(given, "cancelled")
     cancellation, over = Cancellation(), Bell()
     if given.is_set():
         cancellation.set()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import Callable, List
+from typing import Any, Callable, List
 
-__all__ = ["Cancellation"]
+from ..checks import refusal, shown
+
+__all__ = ["Cancellation", "checked_event"]
 
 
 class Cancellation(threading.Event):
@@ -43,3 +45,16 @@ class Cancellation(threading.Event):
         with self._guard:
             if callback in self._callbacks:
                 self._callbacks.remove(callback)
+
+
+def checked_event(given: Any, where: str) -> threading.Event | None:
+    """Return what a call was given to cancel it: a `Cancellation`, or anything that is looked at like an event.
+
+    Events of `multiprocessing` and of gevent are none of `threading`, and good enough.
+
+    Raises:
+        MantyxConfigError: It is neither.
+    """
+    if given is None or callable(getattr(given, "is_set", None)):
+        return given  # type: ignore[no-any-return]  # it is used as one
+    raise refusal(where, shown(given), "be a Cancellation or a threading.Event")
