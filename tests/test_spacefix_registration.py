@@ -329,7 +329,11 @@ class Thing:
         (lambda: resource("a://b", name=5)(nothing), "resource 'a://b': name: got 5"),  # type: ignore[arg-type]
         (lambda: resource("a://b")(asynchronous), "resource 'a://b': it is an async function"),
         (lambda: resource("a://b")(5), "resource 'a://b': handler: got 5, must be a function"),  # type: ignore[arg-type]
+        (lambda: resource(nothing), "a resource's uri: got a function, must be its address: @resource("),  # type: ignore[arg-type]
+        (lambda: Agent().resource(nothing), "a resource's uri: got a function"),  # type: ignore[arg-type]
         (lambda: prompt(name="x y")(nothing), "a prompt's name: got 'x y'"),
+        (lambda: prompt("x y"), "prompt: got 'x y', must be a function; options have names: @prompt(title=…)"),  # type: ignore[call-overload]
+        (lambda: Agent().prompt("x y"), "prompt: got 'x y', must be a function; options have names: @agent.prompt("),  # type: ignore[type-var]
         (lambda: prompt(title=5)(nothing), "prompt 'nothing': title: got 5, must be a string"),  # type: ignore[arg-type]
         (lambda: expose(get_order, timeout=0), "tool 'get_order': timeout: got 0, must be a number of seconds above 0"),
         (lambda: expose(get_order, max_concurrency=0), "tool 'get_order': max_concurrency: got 0"),
@@ -421,6 +425,18 @@ def test_agent_and_gateway_draw_each_limit_at_the_same_place(registration: dict[
         return
     with pytest.raises(MantyxConfigError):
         check_registration(registration)
+
+
+def test_a_prompt_is_made_by_the_bare_decorator_as_well() -> None:
+    agent = Agent()
+
+    @agent.prompt
+    def greet(name: str) -> str:
+        """Greet somebody."""
+        return f"Hello {name}"
+
+    assert greet("Ann") == "Hello Ann"
+    assert agent.check()["prompts"] == [prompt(greet).to_wire()]
 
 
 def test_the_embedded_gateway_agrees_on_every_refusal() -> None:

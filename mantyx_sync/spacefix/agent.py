@@ -225,6 +225,10 @@ class Agent:
 
         return add
 
+    @overload
+    def prompt(self, function: FunctionT) -> FunctionT: ...
+
+    @overload
     def prompt(
         self,
         *,
@@ -233,18 +237,31 @@ class Agent:
         description: str | None = None,
         timeout: float | None = None,
         max_concurrency: int | None = None,
-    ) -> Callable[[FunctionT], FunctionT]:
-        """Serve a function as a prompt: `@agent.prompt(title="Summarise order")`.
+    ) -> Callable[[FunctionT], FunctionT]: ...
+
+    def prompt(
+        self,
+        function: Any = None,
+        *,
+        name: str = "",
+        title: str | None = None,
+        description: str | None = None,
+        timeout: float | None = None,
+        max_concurrency: int | None = None,
+    ) -> Any:
+        """Serve a function as a prompt: `@agent.prompt`, or `@agent.prompt(title="Summarise order")`.
 
         Arguments as `Prompt`; otherwise as `tool`.
         """
         make = prompt(name=name, title=title, description=description, timeout=timeout, max_concurrency=max_concurrency)
 
-        def add(function: FunctionT) -> FunctionT:
+        def add(function: Any) -> Any:
             self._prompts.append(make(function))
             return function
 
-        return add
+        if function is not None and not callable(function):
+            raise refusal("prompt", shown(function), "be a function; options have names: @agent.prompt(title=…)")
+        return add if function is None else add(function)
 
     def check(self) -> Mapping[str, Any]:
         """Check what is served, as the gateway would, and return the body that registers it. Does no I/O.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, overload
 
-from ..checks import refusal, string, text
+from ..checks import refusal, shown, string, text
 from ..tools.binding import Binding, FunctionBinding
 from ..tools.context import ToolContext
 from .answers import prompt_value, resource_value
@@ -147,9 +147,16 @@ def resource(
     max_concurrency: int | None = None,
 ) -> Callable[[Callable[..., Any]], Resource]:
     """Make a function a resource: `@resource("orders://all", name="All orders")`. Arguments as `Resource`."""
+    if callable(uri):
+        raise refusal("a resource's uri", "a function", 'be its address: @resource("orders://all")')
     return lambda function: Resource(uri, function, name, description, mime_type, timeout, max_concurrency)
 
 
+@overload
+def prompt(function: Callable[..., Any]) -> Prompt: ...
+
+
+@overload
 def prompt(
     *,
     name: str = "",
@@ -157,9 +164,26 @@ def prompt(
     description: str | None = None,
     timeout: float | None = None,
     max_concurrency: int | None = None,
-) -> Callable[[Callable[..., Any]], Prompt]:
-    """Make a function a prompt: `@prompt(title="Summarise order")`. Arguments as `Prompt`."""
-    return lambda function: Prompt(function, name, title, description, timeout, max_concurrency)
+) -> Callable[[Callable[..., Any]], Prompt]: ...
+
+
+def prompt(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str = "",
+    title: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    max_concurrency: int | None = None,
+) -> Any:
+    """Make a function a prompt: `@prompt`, or `@prompt(title="Summarise order")`. Arguments as `Prompt`."""
+    if function is not None and not callable(function):
+        raise refusal("prompt", shown(function), "be a function; options have names: @prompt(title=…)")
+
+    def make(function: Callable[..., Any]) -> Prompt:
+        return Prompt(function, name, title, description, timeout, max_concurrency)
+
+    return make if function is None else make(function)
 
 
 def _prompt_arguments(schema: Mapping[str, Any], where: str) -> List[Dict[str, Any]]:
