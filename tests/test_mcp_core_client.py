@@ -648,6 +648,11 @@ def test_a_bad_option_is_refused_when_the_client_is_made(options: Any, sentence:
         FakeServer().client(**options)
 
 
+def test_a_client_made_without_saying_how_is_told_the_two_ways() -> None:
+    with pytest.raises(MantyxConfigError, match=r"got a string, .* use McpClient\.http\(url\) or McpClient\.stdio"):
+        McpClient("http://127.0.0.1/mcp")  # type: ignore[arg-type]
+
+
 def test_an_option_that_does_not_exist_is_a_type_error_that_suggests_the_right_one() -> None:
     with pytest.raises(TypeError, match="no such option: 'time_out'; did you mean 'timeout'"):
         FakeServer().client(time_out=3)

@@ -277,7 +277,7 @@ MISUSES = {
     "uri": (lambda client: client.read_resource(""), "uri: got '', must be a non-empty string"),
     "prompt": (lambda client: client.get_prompt("p", {"a": 1}), r"arguments\.a: got 1, must be a string"),
     "prompt arguments": (lambda client: client.get_prompt("p", "a"), "arguments: got a string, must be a mapping"),
-    "level": (lambda client: client.set_log_level("loud"), "level: got a string, must be one of debug, info"),
+    "level": (lambda client: client.set_log_level("loud"), "level: got 'loud', must be one of debug, info"),
     "method": (lambda client: client.request(""), "method: got '', must be a non-empty string"),
     "params": (lambda client: client.request("x", [1]), "params: got list, must be a mapping"),
     "completion": (lambda client: client.complete("a", "b"), "prompt: got both or neither"),

@@ -1205,7 +1205,7 @@ def test_a_server_that_refuses_for_another_reason_is_not_taken_for_one(
 ) -> None:
     monkeypatch.setattr("mantyx_sync.mcp.http_exchange.RECOGNISE_S", 0.1)
     methods = {"initialize": lambda call: call.status(404, b"no such page"), "GET": get}
-    refused = pytest.raises(McpStatusError, match="HTTP 404: no such page")
+    refused = pytest.raises(McpStatusError, match="HTTP 404: no such page; is this the address of its MCP")
     with McpWire(methods=methods) as server, unopened(server) as client, refused:
         client.open()
 

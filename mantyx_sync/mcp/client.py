@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Sequence, TypeVar
 
-from ..checks import callbacks, json_copy, kind_of, refusal, seconds, string, text
+from ..checks import callbacks, json_copy, kind_of, refusal, seconds, shown, string, text
 from ..errors import MantyxError, cut
 from ..wire import Fields
 from .cancelling import as_cancellation
@@ -87,6 +87,10 @@ class McpClient:
         Raises:
             MantyxConfigError: An option cannot be used.
         """
+        maker: Any = make_channel  # an address or a command, at times
+        if not callable(maker):
+            what_to_use = "be a function; use McpClient.http(url) or McpClient.stdio(command)"
+            raise refusal("make_channel", kind_of(maker), what_to_use)
         self._options = given = McpOptions.of(options)
         roots = given.wire_roots
 
@@ -384,7 +388,7 @@ class McpClient:
             timeout: Seconds to wait; `None` is the client's `timeout`.
         """
         if level not in LOG_LEVELS:
-            raise refusal("level", kind_of(level), f"be one of {', '.join(LOG_LEVELS)}")
+            raise refusal("level", shown(level), f"be one of {', '.join(LOG_LEVELS)}")
         with self._waiting(timeout) as waiting:
             if self._link.line(waiting).era is Era.HANDSHAKE:
                 self._link.call("logging/setLevel", {"level": level}, waiting)

@@ -156,9 +156,11 @@ class Exchange:
                 "often /mcp."
             )
         text = cut(body.decode("utf-8", "replace"), _SHOWN_BODY)
+        is_wrong_place = status == 404 and self._method == "initialize"
+        doubt = "; is this the address of its MCP endpoint? Many servers have it at /mcp" if is_wrong_place else ""
         retry_after = parse_retry_after(opened.headers.get("Retry-After"), time.time())
         raise McpStatusError(
-            f"{self._what}: HTTP {status}" + (f": {text}" if text else ""),
+            f"{self._what}: HTTP {status}" + (f": {text}" if text else "") + doubt,
             status=status,
             body=text or None,
             retry_after=retry_after,
