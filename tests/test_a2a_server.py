@@ -966,6 +966,21 @@ def test_settings_that_cannot_be_are_refused_with_a_sentence(settings: Dict[str,
         make_app(client, **settings)
 
 
+def test_something_else_than_a_client_is_refused_without_being_shown() -> None:
+    with pytest.raises(MantyxConfigError, match="client: got a string, must be a MantyxClient"):
+        make_app("mantyx_key")  # type: ignore[arg-type]
+
+
+def test_a_taken_port_is_named(serve: Serve) -> None:
+    first, second = serve(public_url=None).app, serve(public_url=None).app
+    with first.serve() as server:
+        assert repr(server) == f"<DevServer of A2A agent 'Helper' at {server.url}>"
+        port = int(server.url.rpartition(":")[2])
+        with pytest.raises(OSError, match=rf"127\.0\.0\.1 port {port} \(port 0 takes a free one\)"):
+            second.serve(port=port)
+    assert repr(server).endswith(", closed>")
+
+
 def test_a_name_that_is_no_field_is_a_type_error() -> None:
     client = MantyxClient(api_key="k", workspace_slug="w")
     with pytest.raises(TypeError, match="did you mean 'system_prompt'"):

@@ -137,6 +137,7 @@ def test_a_platform_that_cannot_be_reached_is_told_in_a_few_words() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
+        ({"client": "key"}, MantyxConfigError, "client: got a string, must be a MantyxClient"),
         ({"prompt": "x"}, MantyxConfigError, "prompt: got a text, must be left out"),
         ({"reasoning_level": "much"}, MantyxConfigError, "reasoning_level"),
         ({"sytem_prompt": "x"}, TypeError, "system_prompt"),
@@ -149,7 +150,7 @@ def test_a_platform_that_cannot_be_reached_is_told_in_a_few_words() -> None:
 def test_what_is_wrong_with_the_runs_is_said_at_once(
     client: MantyxClient, change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    given = {"name": "support", "description": "Ask.", "system_prompt": "x", **change}
+    given = {"client": client, "name": "support", "description": "Ask.", "system_prompt": "x", **change}
     with pytest.raises(error) as caught:
-        agent_tool(client, **given)
+        agent_tool(**given)
     assert message in str(caught.value)

@@ -99,3 +99,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(current, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -92,7 +92,10 @@ class DevServer:
 
     def __init__(self, app: A2AApp, host: str, port: int) -> None:
         self._app = app
-        self._server = _Server(host, port)
+        try:
+            self._server = _Server(host, port)
+        except OSError as error:
+            raise OSError(error.errno, f"{error.strerror}: {host} port {port} (port 0 takes a free one)") from error
         name = f"[{host}]" if ":" in host else host
         self.url = f"http://{name}:{self._server.server_port}"
         """Where the server is."""
@@ -111,6 +114,10 @@ class DevServer:
         except BaseException:
             self._server.server_close()
             raise
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._is_closed.is_set() else ""
+        return f"<DevServer of A2A agent {self._app.name!r} at {self.url}{state}>"
 
     def __enter__(self) -> DevServer:
         return self

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Mapping, NoReturn, Sequence, Union
 
-from ..checks import callbacks, integer, json_copy, refusal, seconds, sequence, shown, text, whole_number
+from ..checks import callbacks, integer, json_copy, kind_of, refusal, seconds, sequence, shown, text, whole_number
 from ..errors import MantyxConfigError
 from ..events import ToolFile
 from ..output import OutputType
@@ -172,6 +172,8 @@ class A2AApp:
             TypeError: A name is not a field of `RunSpec`.
         """
         check_names(fields)
+        if not callable(getattr(client, "stream_agent", None)):
+            raise refusal("client", kind_of(client), "be a MantyxClient")  # it may be a key
         for field_name in _TURN:
             if fields.get(field_name) is not None:
                 raise MantyxConfigError(f"{field_name}: given, but it is the callers who say something here")
@@ -247,7 +249,7 @@ class A2AApp:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<A2AApp {self.name!r} at {self._public_url}>"
+        return f"<A2AApp {self.name!r} at {self._public_url or 'no public_url yet'}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an A2AApp cannot be pickled or copied: it belongs to a client. Make one where it is served")
@@ -260,7 +262,9 @@ class A2AApp:
             MantyxConfigError: `public_url` was not given.
         """
         if self._public_url is None:
-            raise MantyxConfigError("public_url: not given, must be given where the app is not served by its run()")
+            raise MantyxConfigError(
+                "public_url: not given, must be given unless the app is served by its run() or serve()"
+            )
         return self._public_url
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Mapping
 
-from ..checks import refusal, text
+from ..checks import kind_of, refusal, text
 from ..errors import MantyxError, MantyxRunError, MantyxTimeoutError, ToolError
 from ..spec import build_spec, spec_signature
 from ..tools.cancellation import Cancellation
@@ -57,6 +57,8 @@ def agent_tool(
         MantyxConfigError: Something of this is not allowed.
         TypeError: A field has no such name.
     """
+    if not callable(getattr(client, "start_agent", None)):
+        raise refusal("client", kind_of(client), "be a MantyxClient")  # it may be a key
     check_name(name, "a tool's name")
     text(description, "description")
     if "prompt" in spec:
