@@ -160,6 +160,7 @@ def version_of(query: str) -> str:
 
 
 def json_answer(start_response: StartResponse, body: Mapping[str, Any], status: str = "200 OK") -> List[bytes]:
+    """Begin an answer that is JSON; return its body."""
     # ASCII alone: lone halves of surrogate pairs, and line ends of Unicode that a reader might split at, are escaped.
     data = json.dumps(body, separators=(",", ":")).encode("ascii")
     start_response(status, [("Content-Type", JSON), ("Content-Length", str(len(data))), ("Cache-Control", "no-store")])
@@ -167,6 +168,7 @@ def json_answer(start_response: StartResponse, body: Mapping[str, Any], status: 
 
 
 def plain_answer(start_response: StartResponse, status: str, headers: Sequence[Tuple[str, str]] = ()) -> List[bytes]:
+    """Begin an answer without JSON-RPC; return its body, the status in words."""
     data = status.partition(" ")[2].encode("ascii") + b"\n"
     start_response(
         status, [*headers, ("Content-Type", "text/plain; charset=utf-8"), ("Content-Length", str(len(data)))]

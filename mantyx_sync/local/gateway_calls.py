@@ -189,7 +189,7 @@ class Switchboard:
                 return
             if pending.agent.id != body.get("connectionId") or pending.agent.project is not project:
                 return
-            pending.record.span = read_span(body.get("span"))
+            pending.record.span = _read_span(body.get("span"))
             if body.get("ok") is True:
                 self._finish(call_id, "ok", Outcome(True, body.get("result")))
             else:
@@ -238,7 +238,7 @@ def _serves(agent: AgentConnection, kind: str, name: str) -> bool:
     return name in items
 
 
-def read_span(span: Any) -> dict[str, Any]:
+def _read_span(span: Any) -> dict[str, Any]:
     """Keep the parts of a result's `span` that are in range (spacefix, "span fields")."""
     if not isinstance(span, dict):
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from queue import Empty, Queue
 from typing import Callable, Optional
 
@@ -28,6 +29,7 @@ class Workers:
         self._number = 0
 
     def open(self) -> None:
+        """Take tasks, again if it was closed."""
         with self._lock:
             self._closed = False
 
@@ -69,6 +71,7 @@ class Workers:
                 self._idle += 1
 
     def close(self, timeout: float) -> None:
+        """Take no more tasks, and wait for those at work, at most `timeout` seconds in all."""
         with self._lock:
             self._closed = True
             threads = list(self._threads)
@@ -76,8 +79,9 @@ class Workers:
             self._idle = 0
         for _ in threads:
             self._tasks.put(None)
+        until = time.monotonic() + timeout
         for thread in threads:
-            thread.join(timeout)
+            thread.join(max(0.0, until - time.monotonic()))
             if thread.is_alive():
                 _log.warning("thread %s did not end: a model ignores that its run was abandoned", thread.name)
         # A thread that left for want of work may have left its wake-up behind.

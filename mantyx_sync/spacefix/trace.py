@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping
 
-__all__ = ["TraceContext", "Tracer", "current_trace"]
+__all__ = ["Span", "TraceContext", "Tracer", "current_trace", "derived_span_id"]
 
 log = logging.getLogger(__name__)
 

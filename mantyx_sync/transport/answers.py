@@ -39,13 +39,13 @@ class Answer(NamedTuple):
     @property
     def has_known_end(self) -> bool:
         """True if the answer itself says where its body ends; otherwise that is where the connection was closed."""
-        return has_known_end(self.headers)
+        return _has_known_end(self.headers)
 
     def __repr__(self) -> str:
         return f"Answer({self.status}, {self.path!r}, {len(self.body)} bytes)"  # the body may be a new token
 
 
-def has_known_end(headers: Mapping[str, str]) -> bool:
+def _has_known_end(headers: Mapping[str, str]) -> bool:
     """Tell whether an answer with these headers says where its body ends."""
     return "Content-Length" in headers or "Transfer-Encoding" in headers
 
@@ -100,7 +100,7 @@ class Opened:
                 if size > max_bytes:
                     raise MantyxProtocolError(f"{method} {path}: the answer is larger than {max_bytes} bytes")
                 piece = self.read()
-            if not size and self.status == 200 and not has_known_end(self.headers):
+            if not size and self.status == 200 and not _has_known_end(self.headers):
                 raise BodyBroken("the answer has neither a length nor a body")  # its head broke off, more likely
             return b"".join(pieces)
         except BodyIdle as idle:
