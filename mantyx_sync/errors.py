@@ -21,6 +21,7 @@ the text a server gives as its reason is quoted, cut to a readable length.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
@@ -53,13 +54,18 @@ __all__ = [
     "cut",
 ]
 
+_UNSHOWN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 MAX_SERVER_TEXT = 500
 """How many characters of what a server gives as its reason go into a message."""
 
 
 def cut(text: str, limit: int = MAX_SERVER_TEXT) -> str:
-    """Put `text` on one line and cut it to `limit` characters: a server may send anything as its reason."""
-    line = " ".join(text[: 4 * limit].split())
+    """Put `text` on one line and cut it to `limit` characters: a server may send anything as its reason.
+
+    What a terminal would obey (control characters, changes of direction) and what cannot be printed is left out.
+    """
+    line = " ".join(_UNSHOWN.sub(" ", text[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 

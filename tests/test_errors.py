@@ -33,6 +33,7 @@ from mantyx_sync.errors import (
     RateLimit,
     ToolError,
     ToolInputError,
+    cut,
 )
 
 EXAMPLES = [
@@ -301,3 +302,18 @@ def test_body_nested_as_deep_as_the_parser_takes_makes_an_error() -> None:
     for depth in range(1, 1100):
         error = api_error(500, {}, b"[" * depth + b"]" * depth, method="GET", path="/models")
         assert isinstance(error, MantyxServerError)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("a\x1b[2Jb", "a [2Jb"),
+        ("a\r\n\tb\x00\x9b", "a b"),
+        ("\u202egnp.exe\u2066", "gnp.exe"),
+        ("bad \ud800 half", "bad half"),
+        ("Zürich \N{FAMILY}\u200d", "Zürich \N{FAMILY}\u200d"),
+    ],
+)
+def test_the_words_of_a_server_move_no_terminal_and_can_be_printed(given: str, shown: str) -> None:
+    assert cut(given) == shown
+    assert cut(given).encode()

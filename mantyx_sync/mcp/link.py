@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from ..errors import MantyxError
+from ..errors import MantyxError, cut
 from .channel import Channel, Era, Outgoing, Receiver, Waiting
 from .errors import McpConnectionError, McpError, McpRequestError, McpSessionGone, McpVersionError
 from .incoming import Incoming
@@ -339,5 +339,5 @@ def _other_version(error: McpRequestError, version: str, label: str) -> McpVersi
     data = error.data
     supported = data.get("supported") if isinstance(data, Mapping) else None
     named = [item for item in supported if isinstance(item, str)] if isinstance(supported, list) else []
-    theirs = f"supports {', '.join(named)[:200]}" if named else "does not say what it supports"
+    theirs = f"supports {cut(', '.join(named), 200)}" if named else "does not say what it supports"
     return McpVersionError(f"{label} does not speak protocol version {version}; it {theirs}", supported=named)
