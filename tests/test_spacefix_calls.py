@@ -259,7 +259,7 @@ def test_a_call_that_waited_too_long_is_told_so_and_never_run(gateway: Recording
         go.wait(DEADLINE_S)
 
     with Agent([tool(work)], **gateway.settings, workers=1, on_call_done=reports.append).start() as agent:
-        assert calls_of(agent)._patience == 29.0
+        assert calls_of(agent)._patience == 28.0
         calls_of(agent)._patience = 0.1
         stream = gateway.stream()
         for name in "abc":
@@ -269,7 +269,7 @@ def test_a_call_that_waited_too_long_is_told_so_and_never_run(gateway: Recording
             "work was not run: all 1 workers of the agent were busy for 0 seconds. Try again later."
         )
         wait_until(lambda: len(reports) == 2)
-        calls_of(agent)._patience = 29.0
+        calls_of(agent)._patience = 28.0
         go.set()
         stream.call("work", {"name": "d"}, id="d")
         assert all(answer["ok"] for answer in gateway.answers("ad").values())

@@ -59,8 +59,9 @@ class Calls:
         self.tracer = tracer
         self._report = report
         self.call_timeout = call_timeout
-        # What waits for a place is told a little before the gateway stops listening.
-        self._patience = call_timeout - min(1.0, call_timeout / 10)
+        # What waits for a place is told before the gateway stops listening: soon enough for a thousand calls that came
+        # together, each of which is told in a request of its own.
+        self._patience = call_timeout - min(2.0, call_timeout / 10)
         self._context = contextvars.copy_context()
         self.lock = threading.Lock()
         self._open: dict[tuple[int, str], Work] = {}  # not yet settled, or their answer is on its way

@@ -12,7 +12,8 @@ from ..tools.executor import ToolExecutor
 __all__ = ["DEFAULT_WORKERS", "WorkerPool", "shared_workers"]
 
 DEFAULT_WORKERS = 16
-_EXPRESS_WORKERS = 4
+_EXPRESS_WORKERS = 16
+_HOOK_WORKERS = 4
 
 
 class WorkerPool:
@@ -33,7 +34,7 @@ class WorkerPool:
         self.handlers = ToolExecutor(max_workers)
         # Short answers that no handler is needed for must not wait behind handlers; nor may each have a thread.
         self.express = ToolExecutor(_EXPRESS_WORKERS)
-        self.hooks = ToolExecutor(_EXPRESS_WORKERS)
+        self.hooks = ToolExecutor(_HOOK_WORKERS)
         self.deadlines = Deadlines()
         self._users: dict[int, _Users] = {}  # by process: no thread survives a fork, and a lock may be held by one
 
