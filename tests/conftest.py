@@ -6,9 +6,12 @@ import gc
 import os
 import threading
 import time
-from typing import Iterator
+from typing import TYPE_CHECKING, Iterator
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.mcp_stdio import Traces
 
 _FD_DIR = "/proc/self/fd"
 
@@ -52,3 +55,25 @@ def no_leaks() -> Iterator[None]:
         pause.wait(0.01)
     assert not new_threads, f"threads left behind: {sorted(thread.name for thread in new_threads)}"
     assert not new_sockets, f"sockets left behind: {sorted(new_sockets)}"
+
+
+_PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
+
+
+@pytest.fixture
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no proxy, CA file or `.netrc` of this machine's in the environment."""
+    for name in _PROXY_NAMES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+
+
+@pytest.fixture
+def traces() -> Iterator[Traces]:
+    """Fail a test after which a process, thread or descriptor is left."""
+    from tests.mcp_stdio import Traces
+
+    traces = Traces()
+    yield traces
+    gc.collect()
+    traces.assert_none(within=2.0)

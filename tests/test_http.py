@@ -58,16 +58,7 @@ from .wire import (
     wait_until,
 )
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
-
-PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
-
-
-@pytest.fixture(autouse=True)
-def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_NAMES:
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
+pytestmark = pytest.mark.usefixtures("no_leaks", "plain_environment")
 
 
 def call(url: str, method: str = "GET", *, retries: int = 2, session: Any = None, **details: Any) -> Answer:

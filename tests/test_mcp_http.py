@@ -39,17 +39,9 @@ from mantyx_sync.mcp.http import HttpChannel
 from .mcp_http_server import STATELESS, Call, McpWire, text_result
 from .wire import DEADLINE_S, WireServer, answer, chunk, head, stream_head, unused_port, wait_until
 
-pytestmark = pytest.mark.usefixtures("no_leaks")
+pytestmark = pytest.mark.usefixtures("no_leaks", "plain_environment")
 
 VERSION = "2025-11-25"
-PROXY_NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NETRC")
-
-
-@pytest.fixture(autouse=True)
-def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in PROXY_NAMES:
-        monkeypatch.delenv(name, raising=False)
-        monkeypatch.delenv(name.lower(), raising=False)
 
 
 class Client:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from typing import Callable, Iterator
+from typing import Callable
 
 import pytest
 
@@ -31,15 +31,6 @@ from mantyx_sync.mcp.errors import McpError
 env = {"MANTYX_TEST_MARK": os.environ["MANTYX_TEST_MARK"]}
 client = client_of("ignore-eof", "ignore-term", env=env)
 """
-
-
-@pytest.fixture
-def traces() -> Iterator[Traces]:
-    """Fail a test after which a process, thread or descriptor is left."""
-    traces = Traces()
-    yield traces
-    gc.collect()
-    traces.assert_none(within=2.0)
 
 
 def program(traces: Traces, code: str, first: str = "") -> Child:

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
@@ -33,15 +33,6 @@ pytestmark = [
 
 
 NO_SETTINGS = {"api_key": "tok_MARKER", "workspace_slug": "w", "base_url": "http://127.0.0.1:9"}
-
-
-@pytest.fixture
-def traces() -> Iterator[Traces]:
-    """Fail a test after which a process, thread or descriptor is left."""
-    traces = Traces()
-    yield traces
-    gc.collect()
-    traces.assert_none(within=2.0)
 
 
 # --------------------------------------------------------------------------- what is started
