@@ -8,6 +8,8 @@ import socket
 from dataclasses import dataclass
 from typing import Any, Iterator, Mapping, Optional
 
+import pytest
+
 from mantyx_sync.local import GatewayProject, LocalGateway
 
 DEADLINE_S = 10.0
@@ -52,6 +54,17 @@ class Timer:
 
     def __call__(self) -> float:
         return self.now
+
+
+@pytest.fixture
+def clock() -> Timer:
+    return Timer()
+
+
+@pytest.fixture
+def gateway(clock: Timer) -> Iterator[LocalGateway]:
+    with LocalGateway(clock=clock) as running:
+        yield running
 
 
 class Wire:

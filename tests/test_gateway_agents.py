@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
 from mantyx_sync.local import GatewayPlan, GatewayProject, LocalGateway
 from mantyx_sync.local.faults import cut, hold_answer, lose_answer, silent
 from mantyx_sync.local.gateway_registration import FREE, Registration, Unregistrable
+from tests import gateway_client
 from tests.gateway_client import (
     REGISTRATION,
     FakeAgent,
@@ -28,15 +29,7 @@ from tests.plain_http import wait_until
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-@pytest.fixture
-def clock() -> Timer:
-    return Timer()
-
-
-@pytest.fixture
-def gateway(clock: Timer) -> Iterator[LocalGateway]:
-    with LocalGateway(clock=clock) as running:
-        yield running
+clock, gateway = gateway_client.clock, gateway_client.gateway  # fixtures
 
 
 @pytest.fixture

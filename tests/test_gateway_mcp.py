@@ -6,11 +6,12 @@ import base64
 import json
 import re
 import threading
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
 from mantyx_sync.local import GatewayProject, LocalGateway
+from tests import gateway_client
 from tests.gateway_client import (
     MCP_ACCEPT,
     REGISTRATION,
@@ -31,15 +32,7 @@ META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontex
 VALID = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-@pytest.fixture
-def clock() -> Timer:
-    return Timer()
-
-
-@pytest.fixture
-def gateway(clock: Timer) -> Iterator[LocalGateway]:
-    with LocalGateway(clock=clock) as running:
-        yield running
+clock, gateway = gateway_client.clock, gateway_client.gateway  # fixtures
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ import json
 import re
 import shutil
 import subprocess
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
 from mantyx_sync.local import GatewayProject, LocalGateway
+from tests import gateway_client
 from tests.gateway_client import (
     DEADLINE_S,
     MCP_ACCEPT,
@@ -35,15 +36,7 @@ TRACE = {
 ORDER = {"id": "1", "item": "Widget", "total": 4200}
 
 
-@pytest.fixture
-def clock() -> Timer:
-    return Timer()
-
-
-@pytest.fixture
-def gateway(clock: Timer) -> Iterator[LocalGateway]:
-    with LocalGateway(clock=clock) as running:
-        yield running
+clock, gateway = gateway_client.clock, gateway_client.gateway  # fixtures
 
 
 @pytest.fixture
