@@ -13,6 +13,7 @@ import pytest
 from mantyx_sync import MantyxConfigError, MantyxError, MantyxTimeoutError, tool
 from mantyx_sync.spacefix import Agent, SpaceFixRegistrationError, link
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
+from mantyx_sync.transport.http import HttpTransport
 from tests.plain_http import wait_until
 from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply
 
@@ -593,7 +594,9 @@ def test_samples_are_posted_for_the_connection_that_is_ready(
         first.call("failing", id="b")
         gateway.answers("ab")
         samples = gateway.wait_for("/agent/telemetry", 3)
-        assert samples[0].headers["authorization"] == f"Bearer {KEY}"
+        for post in (samples[0], gateway.to("/agent/result")[0]):
+            assert post.headers["authorization"] == f"Bearer {KEY}"
+            assert post.headers["content-type"] == "application/json"
         assert {sample.json["connectionId"] for sample in samples} == {first.id}
         calls = sum(sample.json["metrics"]["calls"] for sample in samples)
         errors = sum(sample.json["metrics"]["errors"] for sample in samples)
@@ -606,6 +609,24 @@ def test_samples_are_posted_for_the_connection_that_is_ready(
         count = len(gateway.to("/agent/telemetry"))
         threading.Event().wait(0.16)
         assert len(gateway.to("/agent/telemetry")) <= count + 1  # one may have been on its way
+
+
+def test_the_documented_times_are_what_is_meant_where_nothing_is_said(
+    gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    transport_open = HttpTransport.open
+
+    def note(transport: HttpTransport, *args: Any, **options: Any) -> Any:
+        waits.append(options["read_timeout"])
+        return transport_open(transport, *args, **options)
+
+    monkeypatch.setattr(HttpTransport, "open", note)
+    with Agent(**gateway.settings).start() as agent:
+        gateway.stream()
+        assert agent._service is not None
+        assert agent._service._calls.call_timeout == 30.0
+    assert waits == [75.0]
 
 
 def test_the_documented_interval_is_ten_seconds() -> None:

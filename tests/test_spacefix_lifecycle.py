@@ -16,6 +16,7 @@ from mantyx_sync import MantyxConfigError, MantyxError, ToolContext, tool
 from mantyx_sync.cli import main
 from mantyx_sync.spacefix import Agent, SpaceFixRegistrationError, link
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
+from mantyx_sync.spacefix.signals import stop_signals
 from tests.plain_http import wait_until
 from tests.processes import Child
 from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply
@@ -202,6 +203,18 @@ def test_a_thread_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch
 
 
 # ------------------------------------------------------------------------------------------- run_forever
+
+
+def test_the_second_signal_interrupts_and_later_ones_change_nothing() -> None:
+    with stop_signals() as request:
+        signal.raise_signal(signal.SIGTERM)
+        assert request.number == signal.SIGTERM
+        for _ in range(2):  # the first of the two may have hit where nobody could hear of it
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        request.is_urgent = True
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_off_the_main_thread_it_serves_until_it_is_stopped(gateway: RecordingGateway) -> None:
