@@ -733,7 +733,7 @@ def test_requests_on_the_get_stream_are_answered_and_a_call_waits_until_it_is_th
 def test_a_get_stream_that_is_not_offered_is_asked_for_once(handler: Callable[[Call], None]) -> None:
     with McpWire(tools={"t": say("hello")}, methods={"GET": handler}) as server, opened(server) as client:
         assert client.call("t") == "hello"
-        push = client.channel._line().dealings.session.push  # type: ignore[union-attr]
+        push = client.channel._peer().dealings.session.push  # type: ignore[union-attr]
         push._thread.join(DEADLINE_S)  # type: ignore[union-attr]
         assert not push._thread.is_alive()  # type: ignore[union-attr]
         assert len(server.of("GET")) == 1
@@ -749,7 +749,7 @@ def test_a_get_stream_goes_on_where_it_broke_off_and_is_given_up_after_two_failu
     gone = [lambda call: call.peer.finish(), lambda call: call.status(503)]
     with McpWire(methods={"GET": play(first, push_stream(NOTE, then=Call.end), *gone)}) as server:
         with opened(server) as client:
-            push = client.channel._line().dealings.session.push  # type: ignore[union-attr]
+            push = client.channel._peer().dealings.session.push  # type: ignore[union-attr]
             push._thread.join(DEADLINE_S)  # type: ignore[union-attr]
             assert client.got == [NOTE, NOTE]
         assert [request.headers.get("last-event-id") for request in server.of("GET")] == [None, "7", "7", "7"]
@@ -1253,7 +1253,7 @@ def test_calls_of_many_threads_do_not_hold_each_other_up() -> None:
     with McpWire(tools={"t": meets}) as server, opened(server) as client, ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda _: client.call("t"), range(32)))
         assert sorted(answers) == sorted(f"for {request.json()['id']}" for request in server.posts("tools/call"))
-        assert not client.channel._line().dealings.pending
+        assert not client.channel._peer().dealings.pending
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -1327,8 +1327,8 @@ def test_no_credential_is_shown_anywhere(caplog: pytest.LogCaptureFixture) -> No
             client.open()
             shown += [repr(client.channel), client.channel.label]
             endpoint = client.channel._endpoint
-            line = client.channel._line()
-            for held in (client.channel, endpoint, endpoint._transport, line, line.dealings, line.dealings.session):
+            peer = client.channel._peer()
+            for held in (client.channel, endpoint, endpoint._transport, peer, peer.dealings, peer.dealings.session):
                 shown.append(repr(vars(held)))
             for name in "tuv":
                 try:

@@ -14,7 +14,7 @@ from ..transport.bell import Bell
 from .channel import MAX_KEPT_PROGRESS, Era, Outgoing, Receiver, Waiting
 from .command import ServerCommand
 from .errors import McpCancelled, McpConnectionError, McpError, McpProtocolError, McpSessionGone
-from .lines import LineDecoder, Unreadable
+from .lines import Decoded, LineDecoder, Unreadable
 from .messages import Kind, answer_id, encode, given_up, kind_of_message, progress_id
 from .pipes import Piece
 from .process import Death, Grace, ServerProcess
@@ -146,7 +146,7 @@ class Conversation:
         if not death.is_wanted:
             log.info("%s %s", self._label, death.how)
 
-    def _take(self, line: Any) -> None:
+    def _take(self, line: Decoded) -> None:
         if isinstance(line, Unreadable):
             self._note_unreadable(line)
             return

@@ -20,7 +20,7 @@ from .channel import DEFAULT_MAX_MESSAGE_BYTES, Era, Outgoing, Receiver, Waiting
 from .errors import McpCancelled, McpConnectionError, McpSessionGone
 from .http_endpoint import Endpoint
 from .http_exchange import Exchange
-from .http_line import Line
+from .http_peer import HttpPeer
 from .http_push import PushStream
 from .http_session import Dealings, Session, headers_of
 from .messages import given_up
@@ -75,9 +75,9 @@ class HttpChannel:
         self._max_message_bytes = whole_number(max_message_bytes, "max_message_bytes", 1024)
         self._endpoint = Endpoint(url, headers=headers, session=session, connect_timeout=connect_timeout)
         self._receiver: weakref.ref[Receiver] = weakref.ref(receiver)
-        self._lines: dict[int, Line] = {}  # by process: no thread, lock or session survives a fork
+        self._peers: dict[int, HttpPeer] = {}  # by process: no thread, lock or session survives a fork
         self._is_closed = False
-        weakref.finalize(self, _let_go, self._lines)
+        weakref.finalize(self, _let_go, self._peers)
 
     def __repr__(self) -> str:
         return f"HttpChannel({self._endpoint!r})"
@@ -90,17 +90,17 @@ class HttpChannel:
     @property
     def generation(self) -> int:
         """Number of the session in use; `initialize` begins a new one, a fork as well."""
-        return self._line().dealings.number
+        return self._peer().dealings.number
 
     def exchange(self, request: Outgoing, waiting: Waiting) -> Mapping[str, Any]:
         """Send a request and return its response (see `Channel`). Blocks; nothing is sent twice."""
-        line = self._line()
-        dealings = line.dealings
+        peer = self._peer()
+        dealings = peer.dealings
         session = None
-        with dealings.wait(waiting, line.label) as patience:
+        with dealings.wait(waiting, peer.label) as patience:
             if request.era is Era.HANDSHAKE and request.message["method"] != "initialize":
-                session = dealings.session_for(request.generation, line.label)
-            exchange = Exchange(line, request, waiting, session, patience)
+                session = dealings.session_for(request.generation, peer.label)
+            exchange = Exchange(peer, request, waiting, session, patience)
             try:
                 return exchange.response()
             except McpSessionGone:
@@ -112,32 +112,32 @@ class HttpChannel:
                     raise
                 is_sent = getattr(error, "sent", None) is not False
                 if is_sent:
-                    self._tell_given_up(line, request, session, patience)
-                raise _given_up(request, waiting, patience, line.label, is_sent) from error.__cause__
+                    self._tell_given_up(peer, request, session, patience)
+                raise _given_up(request, waiting, patience, peer.label, is_sent) from error.__cause__
             except MantyxError:
                 raise
             except BaseException:  # Ctrl-C
-                self._tell_given_up(line, request, session, patience)
+                self._tell_given_up(peer, request, session, patience)
                 raise
 
     def notify(self, message: Mapping[str, Any], era: Era, version: str | None, deadline: float | None) -> None:
         """Send a notification (see `Channel`). A refusal other than 401, 403 or a session's end is only logged."""
-        line = self._line()
-        session = line.dealings.session if era is Era.HANDSHAKE else None
+        peer = self._peer()
+        session = peer.dealings.session if era is Era.HANDSHAKE else None
         waiting = Waiting(time.monotonic() + NOTIFY_S if deadline is None else deadline)
-        what = f"{line.label}: {message.get('method')}"
-        with line.dealings.wait(waiting, line.label) as patience:
+        what = f"{peer.label}: {message.get('method')}"
+        with peer.dealings.wait(waiting, peer.label) as patience:
             if session is not None and session.is_over:
                 raise McpSessionGone(f"{what}: the session is over; it was not sent")
             try:
-                opened = line.deliver(message, era, version, session, patience)
+                opened = peer.deliver(message, era, version, session, patience)
             except MantyxTimeoutError:
                 raise MantyxTimeoutError(f"{what}: not handed over in time") from None
             except McpConnectionError:
                 if patience.ended_by is Ending.DEADLINE:
                     raise MantyxTimeoutError(f"{what}: not handed over in time") from None
                 raise
-        unauthorized = line.auth_error(opened)
+        unauthorized = peer.auth_error(opened)
         if unauthorized is not None:
             raise unauthorized
         if opened.status == 404 and session is not None and session.id is not None:
@@ -148,10 +148,10 @@ class HttpChannel:
 
     def opened(self, era: Era, version: str | None) -> None:
         """Open the GET stream if a session id was issued: without one, a server may keep it open for ever, silent."""
-        line = self._line()
-        session = line.dealings.session
+        peer = self._peer()
+        session = peer.dealings.session
         if era is Era.HANDSHAKE and session is not None and session.id is not None and session.push is None:
-            session.push = PushStream(line, session, version)
+            session.push = PushStream(peer, session, version)
             if session.is_over:  # meanwhile
                 session.push.end()
             session.push.start()
@@ -159,8 +159,8 @@ class HttpChannel:
 
     def close(self) -> None:
         """End every wait, the GET stream and the session; close the connections. Blocks a few seconds at most."""
-        line = self._line()
-        dealings = line.dealings
+        peer = self._peer()
+        dealings = peer.dealings
         if dealings.is_closed:
             return
         session = dealings.session
@@ -173,33 +173,33 @@ class HttpChannel:
                 session.push.join()
             if session.id is not None and not session.is_over:
                 session.is_over = True
-                self._delete(line, session)
+                self._delete(peer, session)
         self._endpoint.close()
 
     # ------------------------------------------------------------------------------------
 
-    def _line(self) -> Line:
+    def _peer(self) -> HttpPeer:
         pid = os.getpid()
-        line = self._lines.get(pid)
-        if line is None:
-            number = max((other.dealings.number + 1 for other in list(self._lines.values())), default=0)
+        peer = self._peers.get(pid)
+        if peer is None:
+            number = max((other.dealings.number + 1 for other in list(self._peers.values())), default=0)
             dealings = Dealings(number, is_closed=self._is_closed)
-            line = Line(self._endpoint, dealings, self._receiver, self._max_message_bytes)
-            line = self._lines.setdefault(pid, line)
-        return line
+            peer = HttpPeer(self._endpoint, dealings, self._receiver, self._max_message_bytes)
+            peer = self._peers.setdefault(pid, peer)
+        return peer
 
-    def _tell_given_up(self, line: Line, request: Outgoing, session: Session | None, patience: Patience) -> None:
+    def _tell_given_up(self, peer: HttpPeer, request: Outgoing, session: Session | None, patience: Patience) -> None:
         """Have the server stop (mcp-client §6.5). In the stateless era closing the answer has done that."""
         if request.era is not Era.HANDSHAKE or not request.may_cancel or patience.ended_by is Ending.CLOSED:
             return
-        senders = line.dealings.senders
+        senders = peer.dealings.senders
         is_late = patience.ended_by in (Ending.DEADLINE, Ending.IDLE)
         message = given_up(request.message["id"], patience.waited if is_late else None)
         # Not on this thread, whose time is over. Ends by itself within CANCEL_S, joined by close(); a daemon, since
         # at exit it is of no use.
         sender = threading.Thread(
             target=_send_quietly,
-            args=(line, message, request.version, session),
+            args=(peer, message, request.version, session),
             name="mantyx-mcp-given-up",
             daemon=True,
         )
@@ -209,19 +209,19 @@ class HttpChannel:
         except RuntimeError:  # the interpreter is ending, or there are too many threads
             senders.remove(sender)
 
-    def _delete(self, line: Line, session: Session) -> None:
+    def _delete(self, peer: HttpPeer, session: Session) -> None:
         headers = headers_of(Era.HANDSHAKE, session.version, session, has_body=False)
         waiting = Waiting(time.monotonic() + DELETE_S)
-        with contextlib.suppress(MantyxError), Patience(waiting, line.dealings.deadlines) as patience:
+        with contextlib.suppress(MantyxError), Patience(waiting, peer.dealings.deadlines) as patience:
             opened = self._endpoint.open("DELETE", headers, None, patience.left, patience.release)
-            log.debug("%s: session ended (%d)", line.label, opened.status)
+            log.debug("%s: session ended (%d)", peer.label, opened.status)
             opened.close()
 
 
-def _send_quietly(line: Line, message: Mapping[str, Any], version: str | None, session: Session | None) -> None:
+def _send_quietly(peer: HttpPeer, message: Mapping[str, Any], version: str | None, session: Session | None) -> None:
     waiting = Waiting(time.monotonic() + CANCEL_S)
-    with contextlib.suppress(MantyxError), line.dealings.wait(waiting, line.label) as patience:
-        line.deliver(message, Era.HANDSHAKE, version, session, patience)
+    with contextlib.suppress(MantyxError), peer.dealings.wait(waiting, peer.label) as patience:
+        peer.deliver(message, Era.HANDSHAKE, version, session, patience)
 
 
 def _given_up(request: Outgoing, waiting: Waiting, patience: Patience, label: str, is_sent: bool) -> MantyxError:
@@ -238,8 +238,8 @@ def _given_up(request: Outgoing, waiting: Waiting, patience: Patience, label: st
     return MantyxTimeoutError(f"{what}: no response after {patience.waited:.1f} s; {then}")
 
 
-def _let_go(lines: Mapping[int, Line]) -> None:
+def _let_go(peers: Mapping[int, HttpPeer]) -> None:
     """End what goes on for a channel that was collected; takes no lock and touches nothing of another process."""
-    line = lines.get(os.getpid())
-    if line is not None:
-        line.dealings.end_waits()
+    peer = peers.get(os.getpid())
+    if peer is not None:
+        peer.dealings.end_waits()

@@ -14,7 +14,7 @@ from ..transport.retry import parse_retry_after
 from ..transport.sse import FrameDecoder, FrameTooLarge, parse_frame
 from .channel import Era, Outgoing, Waiting
 from .errors import McpConnectionError, McpProtocolError, McpSessionGone, McpStatusError
-from .http_line import Line
+from .http_peer import HttpPeer
 from .http_session import Pending, Session, headers_of
 from .messages import Kind, answer_id, kind_of_message
 from .patience import Patience
@@ -41,9 +41,9 @@ class Exchange:
     """One request. Used once, by the thread that waits for the response."""
 
     def __init__(
-        self, line: Line, request: Outgoing, waiting: Waiting, session: Session | None, patience: Patience
+        self, peer: HttpPeer, request: Outgoing, waiting: Waiting, session: Session | None, patience: Patience
     ) -> None:
-        self._line = line
+        self._peer = peer
         self._request = request
         self._on_progress = waiting.on_progress
         self._session = session
@@ -51,7 +51,7 @@ class Exchange:
         self._id: int = request.message["id"]
         self._method = str(request.message["method"])
         self._pending = Pending(patience)
-        self._what = f"{line.label}: {self._method}"
+        self._what = f"{peer.label}: {self._method}"
 
     def response(self) -> Mapping[str, Any]:
         """Send the request and return its response. Blocks.
@@ -61,11 +61,11 @@ class Exchange:
                 `Channel.exchange`. The errors of a wait that was ended from outside are the caller's to make.
         """
         self._await_push()
-        pending = self._line.dealings.pending
+        pending = self._peer.dealings.pending
         pending[self._id] = self._pending
         try:
             request = self._request
-            opened = self._line.post(
+            opened = self._peer.post(
                 request.message, request.era, request.version, self._session, self._patience, request.headers
             )
             found = self._read(opened)
@@ -87,7 +87,7 @@ class Exchange:
             return self._refused(opened)
         if self._method == "initialize":
             try:
-                self._session = self._line.dealings.begin(opened.headers.get("Mcp-Session-Id"), self._line.label)
+                self._session = self._peer.dealings.begin(opened.headers.get("Mcp-Session-Id"), self._peer.label)
             except McpProtocolError:
                 opened.close()
                 raise
@@ -103,7 +103,7 @@ class Exchange:
                 f"{self._what}: the server answered {status} with content type {cut(kind) or 'none'!r}, neither JSON "
                 "nor an event stream"
             )
-        body = self._read_all(opened, self._line.max_message_bytes)
+        body = self._read_all(opened, self._peer.max_message_bytes)
         try:
             messages = decode_body(body)
         except ValueError as error:
@@ -130,9 +130,9 @@ class Exchange:
 
     def _refused(self, opened: Opened) -> Mapping[str, Any]:
         """Raise the error of a refusal, or return the JSON-RPC error that came with it."""
-        status, line = opened.status, self._line
-        unauthorized = line.auth_error(opened)
-        body = line.start_of(opened)
+        status, peer = opened.status, self._peer
+        unauthorized = peer.auth_error(opened)
+        body = peer.start_of(opened)
         if unauthorized is not None:
             raise unauthorized
         session = self._session
@@ -151,7 +151,7 @@ class Exchange:
             return error
         if self._method == "initialize" and status in _OLD_TRANSPORT_STATUSES and self._speaks_old_transport():
             raise McpProtocolError(
-                f"{line.label} speaks HTTP+SSE, the transport of 2024-11-05, which the protocol has replaced: this "
+                f"{peer.label} speaks HTTP+SSE, the transport of 2024-11-05, which the protocol has replaced: this "
                 "client speaks Streamable HTTP and stdio. The server may offer Streamable HTTP at another address, "
                 "often /mcp."
             )
@@ -172,7 +172,7 @@ class Exchange:
         unhelpful = contextlib.suppress(MantyxError, BodyBroken, BodyIdle, FrameTooLarge)
         with unhelpful, self._patience.inner(RECOGNISE_S) as inner:
             headers = {"Accept": "text/event-stream"}
-            opened = self._line.endpoint.open("GET", headers, None, inner.left, inner.release)
+            opened = self._peer.endpoint.open("GET", headers, None, inner.left, inner.release)
             with contextlib.closing(opened):
                 data = opened.read() if opened.media_type == "text/event-stream" else b""
                 while data:
@@ -185,7 +185,7 @@ class Exchange:
 
     def _follow(self, opened: Opened) -> Mapping[str, Any]:
         """Read a stream until the response is there; go on with it where it broke off, if the server lets us."""
-        messages = SseMessages(self._line.max_message_bytes)
+        messages = SseMessages(self._peer.max_message_bytes)
         barren = 0
         current: Opened | None = opened
         while True:
@@ -239,7 +239,7 @@ class Exchange:
         headers["Accept-Encoding"] = "identity"
         patience = self._patience
         try:
-            opened = self._line.endpoint.open("GET", headers, None, patience.left, patience.release)
+            opened = self._peer.endpoint.open("GET", headers, None, patience.left, patience.release)
         except McpConnectionError:
             return None
         status = opened.status
@@ -257,7 +257,7 @@ class Exchange:
 
     def _finish(self, opened: Opened) -> None:
         """Read the end of the stream, if it is there at once, so that the connection can be used again."""
-        dealings = self._line.dealings
+        dealings = self._peer.dealings
         if not dealings.ends_its_streams:
             return
         take_back = dealings.deadlines.add(time.monotonic() + LEFTOVER_S, self._patience.release)
@@ -283,7 +283,7 @@ class Exchange:
                 else:
                     log.debug("%s: a response to another request was dropped", self._what)
             else:
-                self._line.take(message, request.era, request.version, self._session, self._patience)
+                self._peer.take(message, request.era, request.version, self._session, self._patience)
         return found
 
     def _is_ours(self, response: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from ..transport.body import BodyBroken, BodyIdle
 from ..transport.sse import FrameTooLarge
 from .channel import Era, Waiting
 from .errors import McpConnectionError
-from .http_line import Line
+from .http_peer import HttpPeer
 from .http_session import Session, headers_of
 from .messages import Kind, kind_of_message
 from .patience import Ending, Patience
@@ -37,13 +37,13 @@ _SLICE_S = 0.05
 class PushStream:
     """A thread that reads the stream, until it is ended or the server has had enough of it."""
 
-    def __init__(self, line: Line, session: Session, version: str | None) -> None:
-        self._label = line.label
-        self._patience = line.dealings.wait(Waiting(), line.label)
+    def __init__(self, peer: HttpPeer, session: Session, version: str | None) -> None:
+        self._label = peer.label
+        self._patience = peer.dealings.wait(Waiting(), peer.label)
         self._answered = threading.Event()
         self._awaited_until = 0.0
         # The reader belongs to the thread alone: once that has ended, nothing here holds the server's connections.
-        reader = _Reader(line, session, version, self._patience, self._answered)
+        reader = _Reader(peer, session, version, self._patience, self._answered)
         # Owned by the session: ended by it, by close() or by the collector's finalizer, which shut the connection;
         # joined by close(). A daemon, since nothing is lost at exit.
         self._thread = threading.Thread(target=reader.run, name="mantyx-mcp-push", daemon=True)
@@ -80,9 +80,9 @@ class _Reader:
     """Reads one connection after the other."""
 
     def __init__(
-        self, line: Line, session: Session, version: str | None, patience: Patience, answered: threading.Event
+        self, peer: HttpPeer, session: Session, version: str | None, patience: Patience, answered: threading.Event
     ) -> None:
-        self._line = line
+        self._peer = peer
         self._session = session
         self._version = version
         self._patience = patience
@@ -94,12 +94,12 @@ class _Reader:
             with self._patience:
                 self._follow()
         except Exception:
-            log.exception("%s: reading what it sends unasked failed", self._line.label)
+            log.exception("%s: reading what it sends unasked failed", self._peer.label)
         finally:
             self._answered.set()
 
     def _follow(self) -> None:
-        messages = SseMessages(self._line.max_message_bytes)
+        messages = SseMessages(self._peer.max_message_bytes)
         failures = 0
         while self._patience.ended_by is None:
             began = time.monotonic()
@@ -108,21 +108,21 @@ class _Reader:
                 return
             failures = 0 if outcome or time.monotonic() - began >= SETTLED_S else failures + 1
             if failures >= MAX_FAILURES:
-                log.debug("%s: gave up the stream of what it sends unasked", self._line.label)
+                log.debug("%s: gave up the stream of what it sends unasked", self._peer.label)
                 return
             self._patience.pause(messages.retry_s)
             messages.reconnected()
 
     def _read(self, messages: SseMessages) -> bool | None:
         """Read one connection to its end; tell whether anything came, `None` if it is of no use to try again."""
-        line, patience = self._line, self._patience
+        peer, patience = self._peer, self._patience
         headers = headers_of(Era.HANDSHAKE, self._version, self._session, has_body=False)
         headers["Cache-Control"] = "no-cache"
         headers["Accept-Encoding"] = "identity"  # what is compressed may be held back on the way
         if messages.last_event_id is not None:
             headers["Last-Event-ID"] = messages.last_event_id
         try:
-            opened = line.endpoint.open("GET", headers, None, patience.left, patience.release)
+            opened = peer.endpoint.open("GET", headers, None, patience.left, patience.release)
         except McpConnectionError:
             return False
         except MantyxError:  # a redirect elsewhere
@@ -131,21 +131,21 @@ class _Reader:
         something = False
         try:
             if opened.status != 200 or opened.media_type != "text/event-stream":
-                log.debug("%s: no stream of what it sends unasked (%d)", line.label, opened.status)
+                log.debug("%s: no stream of what it sends unasked (%d)", peer.label, opened.status)
                 return False if opened.status in (408, 429) or opened.status >= 500 else None
-            log.debug("%s: stream of what it sends unasked opened", line.label)
+            log.debug("%s: stream of what it sends unasked opened", peer.label)
             data = opened.read()
             while data:
                 for message in messages.feed(data):
                     something = True
                     if kind_of_message(message) is Kind.RESPONSE:  # to a request that was given up
                         continue
-                    line.take(message, Era.HANDSHAKE, self._version, self._session, patience)
+                    peer.take(message, Era.HANDSHAKE, self._version, self._session, patience)
                 data = opened.read()
         except (BodyBroken, BodyIdle):
             pass
         except FrameTooLarge as error:
-            log.warning("%s: %s", line.label, error)
+            log.warning("%s: %s", peer.label, error)
             return None
         finally:
             opened.close()

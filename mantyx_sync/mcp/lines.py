@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 from .messages import JSON, kind_of_message
 
-__all__ = ["Line", "LineDecoder", "Unreadable"]
+__all__ = ["Decoded", "LineDecoder", "Unreadable"]
 
 Message = Dict[str, Any]
 
@@ -52,7 +52,7 @@ class Unreadable:
     id: Optional[int] = None
 
 
-Line = Union[Message, Unreadable]
+Decoded = Union[Message, Unreadable]
 
 
 class LineDecoder:
@@ -65,17 +65,17 @@ class LineDecoder:
         self._head: Optional[bytes] = None
         """The beginning of a line that is too long; what comes of it is dropped, up to the line's end."""
 
-    def feed(self, data: bytes) -> list[Line]:
+    def feed(self, data: bytes) -> list[Decoded]:
         """Return what the lines hold that `data` completes, in order: messages, and what could not be read."""
         first, *more = data.split(b"\n")
         self._add(first)
-        found: list[Line] = []
+        found: list[Decoded] = []
         for following in more:
             found += self._end_line()
             self._add(following)
         return found
 
-    def eof(self) -> list[Line]:
+    def eof(self) -> list[Decoded]:
         """End the output. A last line without its end is read all the same: it is whole if it is JSON."""
         return self._end_line()
 
@@ -90,7 +90,7 @@ class LineDecoder:
                 self._head = line[:_EDGE_BYTES]
             self._parts = [line[-_EDGE_BYTES:]]
 
-    def _end_line(self) -> list[Line]:
+    def _end_line(self) -> list[Decoded]:
         line, size, head = b"".join(self._parts), self._size, self._head
         self._parts, self._size, self._head = [], 0, None
         if head is not None:
@@ -98,7 +98,7 @@ class LineDecoder:
         return _read_line(line)
 
 
-def _read_line(line: bytes) -> list[Line]:
+def _read_line(line: bytes) -> list[Decoded]:
     line = line.strip()
     if line.startswith(_BOM):
         line = line[len(_BOM) :].lstrip()
@@ -118,9 +118,9 @@ def _read_line(line: bytes) -> list[Line]:
     return _rescued(text) or [_unreadable(line, line, len(line), why)]
 
 
-def _read_text(text: str) -> list[Line]:
+def _read_text(text: str) -> list[Decoded]:
     """Read the messages that a line begins with: one, or several without the line ends between them."""
-    found: list[Line] = []
+    found: list[Decoded] = []
     at = 0
     while True:
         try:
@@ -139,7 +139,7 @@ def _read_text(text: str) -> list[Line]:
     return found or [Unreadable("it is JSON, but no JSON-RPC message", len(text))]
 
 
-def _rescued(text: str) -> list[Line]:
+def _rescued(text: str) -> list[Decoded]:
     """Return the message at the end of a line of text: something was printed without a line end before it.
 
     A request is not taken from there: it may be the echo of one of ours in a log line, and would be answered.
@@ -158,7 +158,7 @@ def _rescued(text: str) -> list[Line]:
     return []
 
 
-def _messages_in(value: Any) -> List[Line]:
+def _messages_in(value: Any) -> List[Decoded]:
     # An array is a batch, which one revision of the protocol allowed.
     members = value if isinstance(value, list) else [value]
     return [member for member in members if _is_message(member)]

@@ -16,7 +16,7 @@ from .http_session import Dealings, Session, headers_of
 from .messages import encode
 from .patience import Patience
 
-__all__ = ["Line"]
+__all__ = ["HttpPeer"]
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ RESPOND_S = 10.0
 _MAX_TEXT_BYTES = 64 * 1024
 
 
-class Line:
+class HttpPeer:
     """A server's address, this process's dealings with it, and who takes what it sends unasked.
 
     Threads that live longer than a call hold this and not the channel, which can be collected meanwhile.
