@@ -29,6 +29,7 @@ from mantyx_sync.mcp.incoming import Incoming
 from mantyx_sync.mcp.lines import LineDecoder
 from mantyx_sync.mcp.messages import Kind, encode, kind_of_message
 from mantyx_sync.mcp.patience import Patience
+from mantyx_sync.mcp.names import model_name
 from mantyx_sync.mcp.process import Grace
 from mantyx_sync.mcp.results import McpResult
 from mantyx_sync.mcp.sse_messages import SseMessages
@@ -295,3 +296,9 @@ def test_a_server_that_does_not_mind_its_input_is_asked_to_end_before_it_is_kill
     began_at = time.monotonic()
     client.close()
     assert time.monotonic() - began_at < 5
+
+
+def test_a_shortened_name_stands_for_the_whole_name_with_its_prefix() -> None:
+    tool = "x" * 70
+    assert model_name(tool, "a_")[-8:] != model_name(tool)[-8:]
+    assert model_name("a_" + tool) == model_name(tool, "a_")
