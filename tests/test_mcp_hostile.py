@@ -28,8 +28,8 @@ from mantyx_sync.mcp.channel import Cancellation, Era, Waiting
 from mantyx_sync.mcp.incoming import Incoming
 from mantyx_sync.mcp.lines import LineDecoder
 from mantyx_sync.mcp.messages import Kind, encode, kind_of_message
-from mantyx_sync.mcp.patience import Patience
 from mantyx_sync.mcp.names import model_name
+from mantyx_sync.mcp.patience import Patience
 from mantyx_sync.mcp.process import Grace
 from mantyx_sync.mcp.results import McpResult
 from mantyx_sync.mcp.sse_messages import SseMessages
