@@ -163,6 +163,13 @@ def test_only_loopback_addresses_are_served() -> None:
             LocalServer(HELLO, host=host)
 
 
+def test_a_taken_port_is_named() -> None:
+    with LocalServer() as server:
+        port = int(server.url.rpartition(":")[2])
+        with pytest.raises(OSError, match=rf"127\.0\.0\.1 port {port} \(port 0 takes a free one\)"):
+            LocalServer(port=port).start()
+
+
 def test_client_settings_name_where_and_as_whom() -> None:
     with LocalServer(HELLO, api_key="mantyx_x", workspace_slug="acme") as server:
         assert server.client_settings() == {

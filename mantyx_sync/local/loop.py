@@ -95,7 +95,10 @@ class SocketLoop:
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
+            try:
+                listener.bind((host, port))
+            except OSError as error:
+                raise OSError(error.errno, f"{error.strerror}: {host} port {port} (port 0 takes a free one)") from error
             listener.listen(1024)
             listener.setblocking(False)
             self._wake_r, self._wake_w = socket.socketpair()
