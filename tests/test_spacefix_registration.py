@@ -338,7 +338,7 @@ class Thing:
         (lambda: expose(get_order, timeout=0), "tool 'get_order': timeout: got 0, must be a number of seconds above 0"),
         (lambda: expose(get_order, max_concurrency=0), "tool 'get_order': max_concurrency: got 0"),
         (lambda: expose(get_order, parameters={}), "parameters: got a schema, must be left out for a tool"),
-        (lambda: Agent(url="gateway.test"), "url: got 'gateway.test', must be an absolute URL"),
+        (lambda: Agent(url="gateway.test"), "url: got 'gateway.test', must be an absolute URL such as https://api."),
         (lambda: Agent(url="https://a:b@gateway.test"), "url: carries credentials"),
         (lambda: Agent(agent_key="a", key_source=str), "agent_key and key_source: got 2, give one of them"),
         (lambda: Agent(agent_key="a\nb"), "holds a character no header can carry"),

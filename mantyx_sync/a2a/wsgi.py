@@ -69,9 +69,17 @@ class A2AApp:
                      description="Knows every order.", system_prompt="…", tools=[get_order])
 
     Serve it with any WSGI server that has threads (`gunicorn --threads 16`, waitress, uWSGI with `enable-threads`),
-    below any path: `DispatcherMiddleware(flask_app, {"/orders": app})` of Werkzeug puts it beside Flask, the same in
-    `wsgi.py` beside Django. `run()` serves it by itself, for development. Making one opens no connection and starts
-    no thread, and an app that was made before a `fork` works in the children.
+    below any path. `flask_app.wsgi_app = DispatcherMiddleware(flask_app.wsgi_app, {"/orders": app})` of Werkzeug puts
+    it beside Flask; in the `wsgi.py` of a Django project it is
+
+        def application(environ, start_response):
+            path = environ["PATH_INFO"]
+            if path == "/orders" or path.startswith("/orders/"):
+                return app({**environ, "PATH_INFO": path[len("/orders"):]}, start_response)
+            return django_application(environ, start_response)
+
+    and `public_url` ends in `/orders` then. `run()` serves it by itself, for development. Making one opens no
+    connection and starts no thread, and an app that was made before a `fork` works in the children.
 
     **Addresses.** The card is at `/.well-known/agent-card.json` (and at `/.well-known/agent.json`) below the place
     where the app is mounted; requests go to that place itself. The addresses in the card come from `public_url`
@@ -279,7 +287,7 @@ class A2AApp:
             MantyxConfigError: It is not an absolute http(s) URL, or carries credentials, a query or a fragment.
         """
         # With the slash: a proxy may pass on what is below a place and not the place itself.
-        self._public_url = BaseURL(public_url, field="public_url").text + "/"
+        self._public_url = BaseURL(public_url, field="public_url", example="https://agents.example/orders").text + "/"
         self._card_body = card_bytes(self.agent_card)
 
     def mount_if_nowhere(self, public_url: str) -> None:

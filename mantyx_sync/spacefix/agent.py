@@ -423,7 +423,7 @@ class Agent:
         from ..transport.url import BaseURL
 
         field = "url" if self._url else "SPACEFIX_URL"
-        return BaseURL(self._url or os.environ.get("SPACEFIX_URL") or DEFAULT_URL, field=field)
+        return BaseURL(self._url or os.environ.get("SPACEFIX_URL") or DEFAULT_URL, field=field, example=DEFAULT_URL)
 
     def _endpoints(self) -> Endpoints:
         from .endpoints import Endpoints

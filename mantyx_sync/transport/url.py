@@ -91,8 +91,8 @@ def segment(value: str) -> str:
 class BaseURL:
     """An absolute http(s) URL that paths are appended to."""
 
-    def __init__(self, url: str, *, field: str = "base_url") -> None:
-        """Check `url`.
+    def __init__(self, url: str, *, field: str = "base_url", example: str = "https://app.mantyx.io") -> None:
+        """Check `url`; `example` is what a refusal shows.
 
         Raises:
             MantyxConfigError: It is not an absolute http(s) URL, or carries credentials, a query or a fragment.
@@ -109,7 +109,7 @@ class BaseURL:
             shown = text.partition("?")[0].partition("#")[0]
             raise MantyxConfigError(f"{field}: got {shown!r} and more, must not carry a query or a fragment")
         if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or _UNSAFE.search(text):
-            raise MantyxConfigError(f"{field}: got {url!r}, must be an absolute URL such as https://app.mantyx.io")
+            raise MantyxConfigError(f"{field}: got {url!r}, must be an absolute URL such as {example}")
         self.text = text.rstrip("/")
         self.path = parts.path.rstrip("/")
         port = _DEFAULT_PORTS[parts.scheme] if port is None else port
