@@ -2,7 +2,8 @@
 
 `A2AApp` is a WSGI application: gunicorn, waitress and uWSGI serve it, and it can be mounted beside Flask or Django.
 Here it is served by its own development server, and asked by the A2A client of this package; any other that speaks
-A2A 1.0 or 0.3 does as well. With `serve` it is served until Ctrl-C.
+A2A 1.0 or 0.3 does as well. With `serve` it is served at port 8000 until Ctrl-C, for callers that send the header
+`Authorization: Bearer secret-of-ann`.
 
     python examples/a2a_agent.py [serve]
 """

@@ -4,7 +4,7 @@ Without a command the server is this very file, started a second time: the whole
 written with the standard library alone.
 
     python examples/mcp_tools.py
-    python examples/mcp_tools.py --ask "Which files are in the folder?" npx -y @modelcontextprotocol/server-filesystem .
+    python examples/mcp_tools.py --ask "Which directories are allowed?" npx -y @modelcontextprotocol/server-filesystem .
 """
 
 import argparse
@@ -62,27 +62,31 @@ def ask(command: list[str], questions: list[str]) -> None:
     # Imported here: the server does not need them, nor sees a PYTHONPATH by which they might be found.
     from account import connect
 
-    from mantyx_sync import LocalToolCall, LocalToolResultIn, define_local_mcp
+    from mantyx_sync import LocalToolCall, LocalToolResultIn, MantyxError, define_local_mcp
 
+    name = "server" if command else "mountains"
+    command = command or [sys.executable, __file__, "serve"]
     questions = questions or ['How high is the mountain "Jungfrau"?', 'And what is the height of "Everest"?']
 
     # A recipe: nothing is started yet. Names may have letters, digits and _ alone, so that the tool will be
     # known as mountains_mountain_height; calls go to it under its own name.
-    server = define_local_mcp(
-        name="mountains", command=command or [sys.executable, __file__, "serve"], prefix=True, timeout=30
-    )
-    # The server is started here, asked for its catalog, and kept for all messages of the session.
-    with connect() as client, client.create_session(system_prompt="Use the tools.", tools=[server]) as session:
-        for question in questions:
-            print(f"You: {question}")
-            with session.stream(question) as run:
-                for event in run:
-                    if isinstance(event, LocalToolCall):
-                        print(f"[tool call]   {event.name}({event.args}) at {event.mcp_server}")
-                    elif isinstance(event, LocalToolResultIn):
-                        print(f"[tool result] {event.error or event.output}")
-                print(f"Agent: {run.result().text}\n")
-        session.end()  # which ends the server as well; so would leaving the block, an error or Ctrl-C
+    server = define_local_mcp(name=name, command=command, prefix=True, timeout=30)
+    with connect() as client:
+        try:  # the server is started here, asked for its catalog, and kept for all messages of the session
+            session = client.create_session(system_prompt="Use the tools.", tools=[server])
+        except MantyxError as error:
+            sys.exit(str(error))
+        with session:
+            for question in questions:
+                print(f"You: {question}")
+                with session.stream(question) as run:
+                    for event in run:
+                        if isinstance(event, LocalToolCall):
+                            print(f"[tool call]   {event.name}({event.args}) at {event.mcp_server}")
+                        elif isinstance(event, LocalToolResultIn):
+                            print(f"[tool result] {event.error or event.output}")
+                    print(f"Agent: {run.result().text}\n")
+            session.end()  # which ends the server as well; so would leaving the block, an error or Ctrl-C
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Serve functions, a resource, a prompt and a MANTYX agent to MCP clients through the SpaceFix gateway.
 
-With `SPACEFIX_AGENT_KEY` (and `SPACEFIX_URL`) in the environment it serves until Ctrl-C. Without, it starts the
-embedded gateway, and calls itself as an MCP client would.
+With `SPACEFIX_AGENT_KEY` (and `SPACEFIX_URL`) in the environment it serves until Ctrl-C, and logs how that goes.
+Without, it starts the embedded gateway, and calls itself as an MCP client would.
 
     python examples/spacefix_agent.py
 """
 
+import logging
 import os
 from typing import Any
 
@@ -69,6 +70,7 @@ def main() -> None:
             tools=[get_order],
         )
         if os.environ.get("SPACEFIX_AGENT_KEY"):
+            logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
             make_agent(support).run_forever()
             return
         from mantyx_sync.local import LocalGateway
