@@ -16,6 +16,7 @@ from mantyx_sync.mcp import (
     McpCancelled,
     McpClient,
     McpConnectionError,
+    McpError,
     McpLogMessage,
     McpProtocolError,
     McpRequestError,
@@ -24,6 +25,7 @@ from mantyx_sync.mcp import (
 )
 from mantyx_sync.mcp import incoming as incoming_module
 from mantyx_sync.mcp import link as link_module
+from mantyx_sync.mcp.cancelling import as_cancellation
 from mantyx_sync.mcp.channel import Cancellation, Era, Waiting
 from mantyx_sync.mcp.incoming import Incoming
 from mantyx_sync.mcp.lines import LineDecoder
@@ -53,6 +55,16 @@ def calls(log: Path) -> List[Dict[str, Any]]:
 
 
 # ------------------------------------------------------------------------------------ limits
+
+
+def test_a_call_whose_event_nobody_can_watch_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(McpError, match="nothing was sent") as caught, as_cancellation(threading.Event()):
+        raise AssertionError("it is not made")
+    assert caught.value.code == "no_thread"
 
 
 def test_progress_that_nobody_takes_over_http_fills_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from ..errors import MantyxTimeoutError
 from ..tools.cancellation import checked_event
 from ..transport.bell import Bell
 from .channel import Cancellation, Waiting
-from .errors import McpCancelled
+from .errors import McpCancelled, McpError
 
 __all__ = ["as_cancellation", "pause", "wait_for"]
 
@@ -26,7 +26,8 @@ def as_cancellation(given: threading.Event | None) -> Iterator[Cancellation | No
     A plain event calls nobody back, so a thread looks at it now and then meanwhile.
 
     Raises:
-        MantyxConfigError: It is no `threading.Event`.
+        MantyxConfigError: It is nothing that can be set.
+        McpError: There is no thread to be had (`code` is `no_thread`).
     """
     if given is None or isinstance(given, Cancellation):
         yield given
@@ -46,12 +47,17 @@ def as_cancellation(given: threading.Event | None) -> Iterator[Cancellation | No
 
     # Owned by this call, which wakes and joins it when it ends. A daemon: it holds nothing.
     thread = threading.Thread(target=watch, name="mantyx-mcp-cancel", daemon=True)
-    thread.start()
     try:
+        try:
+            thread.start()
+        except RuntimeError as error:  # there are too many, or the interpreter is ending
+            text = f"cancelled: no thread can be started to watch it ({error}); nothing was sent"
+            raise McpError(text, code="no_thread", cause=error) from error
         yield cancellation
     finally:
         over.ring()
-        thread.join(1.0)
+        if thread.ident is not None:
+            thread.join(1.0)
 
 
 def wait_for(bell: Bell, waiting: Waiting, label: str, what: str) -> None:
