@@ -15,8 +15,9 @@ from wsgiref.validate import validator
 from mantyx_sync import MantyxClient
 from mantyx_sync.a2a.wsgi import A2AApp
 from mantyx_sync.local import LocalServer
+from tests.plain_http import Answer
 
-__all__ = ["Answer", "Caller", "Failed", "Stream", "connected", "hello", "make_app", "message", "wait"]
+__all__ = ["Caller", "Failed", "Stream", "connected", "hello", "make_app", "message", "wait"]
 
 DEADLINE_S = 10.0
 
@@ -56,17 +57,6 @@ def make_app(client: MantyxClient, **settings: Any) -> A2AApp:
     if "agent_id" not in fields:
         fields.setdefault("system_prompt", "You help.")
     return A2AApp(client, **fields)
-
-
-@dataclass
-class Answer:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.body)
 
 
 class Stream:

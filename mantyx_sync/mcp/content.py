@@ -33,9 +33,7 @@ class McpText:
 
 
 @dataclass(frozen=True)
-class McpImage:
-    """A picture. `data` is base64, `content` its bytes."""
-
+class _Media:
     data: str = field(repr=False)
     mime_type: str
     raw: Mapping[str, Any] = field(repr=False, default_factory=dict)
@@ -47,17 +45,13 @@ class McpImage:
 
 
 @dataclass(frozen=True)
-class McpAudio:
+class McpImage(_Media):
+    """A picture. `data` is base64, `content` its bytes."""
+
+
+@dataclass(frozen=True)
+class McpAudio(_Media):
     """Sound. `data` is base64, `content` its bytes."""
-
-    data: str = field(repr=False)
-    mime_type: str
-    raw: Mapping[str, Any] = field(repr=False, default_factory=dict)
-
-    @property
-    def content(self) -> bytes:
-        """The decoded bytes. Raises `ValueError` if the server sent no base64."""
-        return _bytes_of(self.data)
 
 
 @dataclass(frozen=True)
