@@ -533,6 +533,24 @@ def test_a_client_that_leaves_changes_nothing_for_the_agent(gateway: LocalGatewa
     assert [entry.outcome for entry in gateway.log] == ["ok"]
 
 
+def test_an_agent_that_leaves_while_it_is_chosen_gets_no_call(gateway: LocalGateway, project: GatewayProject) -> None:
+    with connected(gateway, project):
+        board = gateway._board
+        next_agent = board.next_agent
+
+        def leave(*args: Any) -> Any:
+            chosen = next_agent(*args)
+            assert chosen is not None
+            board.end(chosen, "Key revoked.")
+            return chosen
+
+        board.next_agent = leave  # type: ignore[method-assign]
+        answer = gateway.play(project, "get_order", {"id": "1"})
+    assert answer["result"]["content"][0]["text"] == "Agent disconnected before returning a result."
+    assert [(entry.outcome, entry.call_id) for entry in gateway.log] == [("lost", None)]
+    assert board.calls_under_way == 0
+
+
 def test_a_cached_result_is_answered_without_the_agent(
     gateway: LocalGateway, project: GatewayProject, clock: Timer
 ) -> None:

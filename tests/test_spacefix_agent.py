@@ -446,6 +446,20 @@ def test_calls_at_work_are_answered_before_the_agent_registers_anew(gateway: Rec
         gateway.stream()
 
 
+def test_updates_cost_a_project_no_more_than_an_attempt_each_second(
+    gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "_MIN_RENEWAL_S", 0.1)
+    with Agent([double], **gateway.settings).start() as agent:
+        for _ in range(3):
+            agent.wait_ready()
+            agent.update(tools=[])
+        agent.wait_ready()
+    at = [request.at for request in gateway.to("/agent/connect")]
+    assert len(at) == 4
+    assert at[-1] - at[0] >= 0.3 - 0.05  # when they arrived; an earlier one may have been late
+
+
 def test_a_call_that_does_not_end_keeps_an_update_waiting_for_the_grace_alone(gateway: RecordingGateway) -> None:
     go = threading.Event()
     with Agent([tool(lambda: go.wait(DEADLINE_S), name="slow")], **gateway.settings).start() as agent:

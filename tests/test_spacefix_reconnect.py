@@ -56,6 +56,14 @@ def test_a_key_that_is_refused_is_tried_slowly_but_for_ever() -> None:
     assert delays(Trouble.UNAUTHORISED, 1, 0.0) == [30]
 
 
+def test_ready_makes_the_delays_of_a_refused_key_start_over() -> None:
+    policy = ReconnectPolicy()
+    for _ in range(3):
+        policy.failed(Trouble.UNAUTHORISED, 0.0)
+    policy.ready()
+    assert policy.failed(Trouble.UNAUTHORISED, 0.0) == 30
+
+
 def test_a_registration_that_is_refused_is_not_tried_again() -> None:
     assert ReconnectPolicy().failed(Trouble.REFUSED, 0.5) is None
 
