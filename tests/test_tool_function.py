@@ -957,3 +957,8 @@ def test_a_repr_shows_no_handler_and_no_validator():
     text = repr(define_local_tool(name="raw", execute=str, parameters=SCHEMA))
     assert "execute" not in text
     assert "binding" not in text
+
+
+def test_an_option_that_does_not_exist_is_refused_at_the_decorator() -> None:
+    with pytest.raises(TypeError, match="tool: unexpected option 'timout'; did you mean 'timeout'"):
+        tool(timout=3)  # type: ignore[call-overload]

@@ -11,6 +11,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Generic, Mapping, Optional, TypeVar, Union, overload
 
 from mantyx_sync import limits
+from mantyx_sync.checks import closest
 from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.hints.docstrings import read_docstring
 from mantyx_sync.tools.binding import Binding, FunctionBinding, KeywordBinding, innermost, refuse_async
@@ -207,7 +208,12 @@ def tool(
     Raises:
         MantyxConfigError: A hint has no JSON form, the name is not possible, or the function is async. The
             message names the function and the parameter.
+        TypeError: There is no such option.
     """
+    for option in options:
+        if option not in _OPTIONS:
+            near = closest(option, _OPTIONS)
+            raise TypeError(f"tool: unexpected option {option!r}" + (f"; did you mean {near!r}?" if near else ""))
     return _Decorator(options) if function is None else _make(function, **options)
 
 
@@ -323,6 +329,9 @@ def _make(
         max_concurrency=max_concurrency,
         method_of=method_of,
     )
+
+
+_OPTIONS = tuple(inspect.signature(_make).parameters)[1:]
 
 
 def _is_method_in_class_body(function: Any) -> bool:
