@@ -124,6 +124,27 @@ def sender(framing: str, coding: str, went_on: list[threading.Event]) -> Script:
 CODINGS = ["plain", "gzip", "gzip members", "deflate", "raw deflate"]
 
 
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("piece_bytes", [1, 3, 64])
+def test_what_expands_is_handed_on_a_little_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, piece_bytes: int, coding: str
+) -> None:
+    monkeypatch.setattr("mantyx_sync.transport.body.MAX_PIECE_BYTES", piece_bytes)
+    parts, headers = coded(coding)
+
+    def script(peer: Peer) -> None:
+        peer.request()
+        peer.send(stream_head(**headers) + b"".join(chunk(part) for part in parts if part) + b"0\r\n\r\n")
+        peer.stay()
+
+    with WireServer(script) as server:
+        body = opened(transport(server.url))
+        pieces = list(iter(body.read, b""))
+        body.close()
+    assert b"".join(pieces) == b"".join(PIECES)
+    assert coding == "plain" or max(map(len, pieces)) <= piece_bytes
+
+
 @pytest.mark.parametrize("session", ["ours", "yours"])
 @pytest.mark.parametrize("coding", CODINGS)
 @pytest.mark.parametrize("framing", ["chunked", "length", "close"])

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Body", "BodyBroken", "BodyIdle", "Release", "socket_of"]
 
 READ_BYTES = 64 * 1024
+MAX_PIECE_BYTES = 1024 * 1024
+"""What is decompressed at a time: what was read may expand a thousandfold."""
 
 
 class BodyBroken(Exception):
@@ -111,6 +113,10 @@ class Body:
             BodyBroken: The connection broke, was released, or the coding is wrong.
         """
         while True:
+            if self._inflate is not None and self._inflate.has_more and not self._release.called:
+                data = self._inflate(b"")
+                if data:
+                    return data
             try:
                 data = self._read()
             except (socket.timeout, ReadTimeoutError) as error:
@@ -146,24 +152,37 @@ class _Inflate:
 
     def __init__(self) -> None:
         self._decoder: Any = None
-        self._seen = b""
+        self._has_member = False
+        self._rest = b""  # compressed bytes that are not taken in yet
+        self.has_more = False
+        """True if there may be more without another byte: call it with none."""
 
     def __call__(self, data: bytes) -> bytes:
-        out = []
+        """Take in compressed bytes, and return what they add, at most `MAX_PIECE_BYTES` of it."""
+        data, self._rest, self.has_more = self._rest + data, b"", False
+        out: list[bytes] = []
+        room = MAX_PIECE_BYTES
         try:
-            while data:
+            while data or self._decoder is not None:
                 if self._decoder is None:
-                    data = self._seen + data
+                    if self._has_member:
+                        data = data.lstrip(b"\0")  # padding between members
                     if len(data) < 2:
-                        self._seen = data
+                        self._rest = data
                         break
-                    self._seen = b""
                     self._decoder = zlib.decompressobj(_window_bits(data))
-                out.append(self._decoder.decompress(data))
-                data = self._decoder.unused_data
+                piece = self._decoder.decompress(data, room)
+                out.append(piece)
+                room -= len(piece)
                 if self._decoder.eof:
-                    self._decoder = None
-                    data = data.lstrip(b"\0")  # padding between members
+                    data, self._decoder, self._has_member = self._decoder.unused_data, None, True
+                elif room:
+                    break  # all of it is taken in
+                else:
+                    data = self._decoder.unconsumed_tail
+                if not room:
+                    self._rest, self.has_more = data, True
+                    break
         except zlib.error as error:
             raise BodyBroken(f"the compressed body is damaged: {error}") from error
         return b"".join(out)
