@@ -7,9 +7,13 @@ import contextvars
 import io
 import ipaddress
 import json
+import threading
+import time
+import zlib
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import pytest
+import requests
 
 from mantyx_sync import ToolResultFile, tool
 from mantyx_sync.a2a import (
@@ -17,13 +21,30 @@ from mantyx_sync.a2a import (
     A2AClient,
     A2AConnectionError,
     A2AProtocolError,
+    A2AStatusError,
+    A2ATimeoutError,
     addresses,
     current_task,
     strict_json,
 )
+from mantyx_sync.a2a.access import _without_credentials
 from mantyx_sync.a2a.addresses import zone_of
+from mantyx_sync.a2a.failures import describe_failure
+from mantyx_sync.errors import MantyxAPIError, MantyxRunError
 from mantyx_sync.local import ToolUse
-from tests.a2a_agents import Agent, Events, Raw, always, artifact_v1, card_v1, message_v1, task_v1, update_v1
+from tests.a2a_agents import (
+    Agent,
+    Call,
+    Events,
+    Raw,
+    always,
+    artifact_v1,
+    card_v1,
+    in_turn,
+    message_v1,
+    task_v1,
+    update_v1,
+)
 from tests.a2a_callers import Caller, Failed, message
 from tests.a2a_served import Serve, answer_text, serving
 
@@ -132,6 +153,17 @@ def test_what_authorize_sets_for_one_caller_is_not_seen_for_the_next(serve: Serv
     assert seen == [("ann", "the account of ann"), ("bob", None)]
 
 
+@pytest.mark.parametrize("kind", ["host db-1 refused", "http://10.0.0.1/", "x" * 65, "", "a\nb"])
+def test_callers_are_told_the_kind_of_a_failure_only_if_it_is_a_word(kind: str) -> None:
+    failure = MantyxRunError("run_1", "error", "secret", error_class=kind)
+    told = describe_failure(failure)
+    assert told == (
+        "The agent could not complete the task." if kind else "The agent could not complete the task (error)."
+    )
+    refused = MantyxAPIError("secret", status=400, code=kind)
+    assert describe_failure(refused) == "The agent could not take on the task."
+
+
 # ---------------------------------------------------------------------------------------------------- memory
 
 
@@ -210,6 +242,91 @@ def test_a_task_that_was_not_asked_for_is_not_returned(ask: Any) -> None:
     methods = {"GetTask": always(other_task("WORKING")), "CancelTask": always(other_task("CANCELED"))}
     with Agent(methods) as agent, A2AClient(agent.url) as client, pytest.raises(A2AProtocolError, match="another"):
         ask(client)
+
+
+def zipped(data: bytes) -> bytes:
+    compressor = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    return compressor.compress(data) + compressor.flush()
+
+
+def test_the_deadline_holds_while_a_stream_is_noise_that_expands_a_thousandfold(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("ERROR", "mantyx_sync")
+    noise = zipped(b"data: 1\n\n" * 1_000_000)
+    headers = {"Content-Encoding": "gzip", "Content-Type": "text/event-stream"}
+    with Agent({"SendStreamingMessage": always(Raw(body=noise, headers=headers))}, streaming=True) as agent:
+        began = time.monotonic()
+        with A2AClient(agent.url) as client, pytest.raises(A2ATimeoutError):
+            client.send("hi", timeout=0.2)
+        assert time.monotonic() - began < 2.0
+
+
+def test_an_event_that_is_nested_beyond_measure_is_passed_by() -> None:
+    deep = b"data: " + b"[" * 100_000 + b"]" * 100_000 + b"\n\n"
+    events = Events([{"task": task_v1("WORKING")}, deep, update_v1("COMPLETED", "done")])
+    with Agent({"SendStreamingMessage": always(events)}, streaming=True) as agent, A2AClient(agent.url) as client:
+        assert client.send("hi").text == "done"
+
+
+def test_a_poll_that_is_not_answered_is_given_up_and_another_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mantyx_sync.a2a.stream.POLL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("mantyx_sync.a2a.stream.FIRST_POLL_S", 0.01)
+    done = threading.Event()
+
+    def stall(call: Call) -> Any:
+        call.agent.wait(done)
+        return task_v1("WORKING")
+
+    methods = {
+        "SendMessage": always({"task": task_v1("WORKING")}),
+        "GetTask": in_turn(stall, task_v1("COMPLETED", "done")),
+    }
+    with Agent(methods) as agent, A2AClient(agent.url, timeout=5) as client:
+        assert client.send("hi").text == "done"
+        done.set()
+
+
+def test_an_agent_that_wants_to_be_asked_after_the_deadline_is_told_of_at_once() -> None:
+    busy = Raw(429, b"{}", {"Retry-After": "60"})
+    with Agent({"SendMessage": always(busy)}) as agent, A2AClient(agent.url, timeout=5) as client:
+        refused = pytest.raises(A2AStatusError, client.send, "hi")
+    assert refused.value.status == 429
+
+
+def test_an_agent_that_refuses_to_tell_of_a_task_is_not_asked_again() -> None:
+    methods = {"SendMessage": always({"task": task_v1("WORKING")}), "GetTask": always(Raw(404, b"gone"))}
+    with Agent(methods) as agent, A2AClient(agent.url, timeout=5) as client:
+        with pytest.raises(A2AStatusError):
+            client.send("hi")
+        assert agent.asked == ["SendMessage", "GetTask"]
+
+
+@pytest.mark.parametrize("trusts", [False, True])
+def test_an_auth_object_stays_at_the_card_s_origin(trusts: bool) -> None:
+    signed = []
+
+    def sign(request: Any) -> Any:
+        signed.append(request.url)
+        return request
+
+    with Agent({"SendMessage": always({"message": message_v1("hello")})}) as other, Agent() as agent:
+        agent.pages["/card.json"] = Raw(body=json.dumps(card_v1(other.url + "/rpc")).encode())
+        with A2AClient(agent.url + "/card.json", auth=sign, trust_other_origin=trusts) as client:
+            assert client.send("hi").text == "hello"
+        assert any(url.startswith(agent.url) for url in signed)
+        assert any(url.startswith(other.url) for url in signed) is trusts
+
+
+def test_of_a_session_only_the_way_out_goes_along_to_another_origin() -> None:
+    with requests.Session() as session:
+        session.cert, session.auth, session.verify = "/the/key.pem", ("user", "secret"), "/the/ca.pem"
+        session.params, session.headers["X-Api-Key"] = {"key": "secret"}, "secret"
+        bare = _without_credentials(session)
+        assert bare is not None
+        assert (bare.cert, bare.auth, bare.params, bare.headers) == (None, None, {}, {})
+        assert (bare.verify, bare.adapters) == (session.verify, session.adapters)
+        assert session.cert
 
 
 # ---------------------------------------------------------------------------------------------------- addresses

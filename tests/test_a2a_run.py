@@ -224,6 +224,17 @@ def test_an_answer_that_was_not_heard_still_goes_to_the_task_that_waits() -> Non
         assert ids(agent) == [(None, None), ("c-1", "t-1"), ("c-1", "t-1")]
 
 
+def test_an_answer_that_may_have_been_heard_is_not_followed_by_another_one() -> None:
+    lost = Raw(200, b"{", {"Content-Length": "9", "Connection": "close"})
+    answer = in_turn(
+        {"task": task_v1("INPUT_REQUIRED", "Which year?")}, lost, {"task": task_v1("COMPLETED", "12 days", "s-2")}
+    )
+    with Agent({"SendMessage": answer}) as agent:
+        found = ask(define_local_a2a(name="hr", agent_card_url=agent.url), "Days?", "2026", "Days in 2026?")
+        assert "not known" in found[1]["error"]
+        assert ids(agent) == [(None, None), ("c-1", "t-1"), ("c-1", None)]
+
+
 def test_an_agent_that_is_gone_is_named_and_the_run_goes_on() -> None:
     with Agent({"SendMessage": always({"message": message_v1("Hi.")})}) as agent:
         ref = define_local_a2a(name="hr", agent_card_url=agent.url)

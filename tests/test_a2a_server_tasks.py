@@ -167,6 +167,7 @@ def test_a_run_that_does_not_stop_is_left_to_itself(serve: Serve) -> None:
     wait(model.reached, "the run did not begin")
     assert state_of(served.caller.cancel(task["id"])) == "canceled"
     wait_until(lambda: not task_threads())
+    assert not served.server.runs[0].is_terminal  # it was not waited for
     model.let_go.set()
     wait_until(lambda: served.server.runs[0].is_terminal)
     assert state_of(served.caller.get(task["id"])) == "canceled"

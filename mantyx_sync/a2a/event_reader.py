@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from typing import Any, List
+from collections import deque
+from typing import Any, Deque
 
 from ..errors import cut
 from ..transport.answers import Opened
@@ -40,7 +41,7 @@ class EventReader:
         self._opened = opened
         self._method = method
         self._decoder = FrameDecoder(max_bytes)
-        self._frames: List[str] = []
+        self._frames: Deque[str] = deque()
 
     def next(self, patience: Patience) -> Any:
         """Return the next result; `None` at the end of the body. Blocks.
@@ -52,7 +53,9 @@ class EventReader:
         """
         while True:
             while self._frames:
-                result = self._read(self._frames.pop(0))
+                if patience.is_over:  # a small piece may hold very many
+                    raise given_up(self._label, patience)
+                result = self._read(self._frames.popleft())
                 if result is not None:
                     return result
             try:
@@ -71,7 +74,7 @@ class EventReader:
                     raise StreamBroken("the stream ended in the middle of an event")
                 return None
             try:
-                self._frames = self._decoder.feed(data)
+                self._frames.extend(self._decoder.feed(data))
             except FrameTooLarge as error:
                 raise A2AProtocolError(f"{self._label}: {error}") from None
 
