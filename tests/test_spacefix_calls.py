@@ -405,6 +405,31 @@ def test_thirty_two_agents_share_the_pool(gateway: RecordingGateway) -> None:
         agent.stop()
 
 
+def test_a_hook_that_is_too_slow_is_not_told_everything(
+    gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "MAX_WAITING_HOOKS", 5)
+    go = threading.Event()
+    told: list[CallReport] = []
+
+    def hook(report: CallReport) -> None:
+        go.wait(DEADLINE_S)
+        told.append(report)
+
+    with Agent([double], **gateway.settings, workers=1, on_call_done=hook).start() as agent:
+        stream = gateway.stream()
+        for number in range(20):
+            stream.call("double", {"x": number}, id=str(number))
+        gateway.answers(map(str, range(20)))
+        wait_until(lambda: not calls_of(agent)._open)
+        go.set()
+        wait_until(lambda: len(told) >= 5)
+        stream.call("double", {"x": 1}, id="last")
+        wait_until(lambda: told[-1].call_id == "last")
+    assert len(told) < 20
+    assert caplog.text.count("a hook of the agent is too slow") == 1
+
+
 # ------------------------------------------------------------------------------------------- answers
 
 

@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 TELEMETRY_INTERVAL_S = 10.0
 """What the dashboard's rate figures assume."""
 
+MAX_WAITING_HOOKS = 10_000
+"""A hook that is slower than what it is told of must not fill the memory."""
+
 JOIN_S = 2.0
 """How long threads that were told to end are waited for."""
 _SLICE_S = 0.25  # Ctrl-C is noticed between slices: not every system lets a signal interrupt a wait
@@ -72,6 +75,9 @@ class Service(LinkEvents):
         self._idle_timeout = idle_timeout
         self._is_stopping = False
         self._freed = threading.Event()
+        self._hook_lock = threading.Lock()
+        self._hooks_waiting = 0
+        self._is_hook_slow = False
         self._take_back: list[Callable[[], None]] = []
         courier = Courier(endpoints.post_result, workers.deadlines.add)
         self._calls = Calls(workers, courier, Tracer(enabled=tracing), self._call_done, call_timeout=call_timeout)
@@ -241,8 +247,18 @@ class Service(LinkEvents):
         """Have a hook called: one at a time, in order, and never on the thread that reads the stream."""
         if hook is None:
             return
+        with self._hook_lock:
+            is_full = self._hooks_waiting >= MAX_WAITING_HOOKS and hook != self._free
+            is_news, self._is_hook_slow = is_full and not self._is_hook_slow, is_full
+            self._hooks_waiting += not is_full
+        if is_full:
+            if is_news:
+                log.warning("a hook of the agent is too slow: it is not told what comes before it has caught up")
+            return
 
         def call() -> None:
+            with self._hook_lock:
+                self._hooks_waiting -= 1
             _in_hook.service = self
             try:
                 hook(value)
