@@ -10,7 +10,6 @@ import time
 from typing import TYPE_CHECKING, Callable
 
 from ..errors import (
-    MantyxAPIError,
     MantyxAuthError,
     MantyxError,
     MantyxForbiddenError,
@@ -188,13 +187,14 @@ class Link:
         delay = self._policy.failed(trouble, random.random(), getattr(error, "retry_after", None))
         if not was_ready:
             self._events.failed(error)
+        said = str(error).rstrip(".")  # the gateway's words are sentences
         if delay is None:
-            log.error("%s: %s. It is not tried again before the registration changes.", self._label, error)
+            log.error("%s: %s. It is not tried again before the registration changes.", self._label, said)
             self._enter("refused", connection.registration)
             self._wait(math.inf, connection.registration)
             return
         level = logging.INFO if trouble is Trouble.LOST else logging.WARNING
-        log.log(level, "%s: %s; connecting again in %.1f s", self._label, error, delay)
+        log.log(level, "%s: %s; connecting again in %.1f s", self._label, said, delay)
         self.next_attempt_at = time.monotonic() + delay
         self._enter("waiting")
         self._wait(delay, connection.registration)
@@ -298,6 +298,4 @@ def _trouble(error: MantyxError) -> Trouble:
         return Trouble.UNAUTHORISED
     if isinstance(error, MantyxRateLimitError):
         return Trouble.LIMITED
-    if isinstance(error, MantyxAPIError) and error.status in (401, 403):
-        return Trouble.UNAUTHORISED
     return Trouble.LOST
