@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 import time
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
@@ -14,22 +14,14 @@ from mantyx_sync import MantyxConfigError, MantyxError, MantyxTimeoutError, tool
 from mantyx_sync.spacefix import Agent, SpaceFixRegistrationError, link
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
 from mantyx_sync.transport.http import HttpTransport
+from tests import recording_gateway
 from tests.plain_http import wait_until
-from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply
+from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 
-@tool
-def double(x: int) -> int:
-    """Double a number."""
-    return 2 * x
-
-
-@pytest.fixture
-def gateway() -> Iterator[RecordingGateway]:
-    with RecordingGateway() as gateway:
-        yield gateway
+gateway = recording_gateway.gateway  # a fixture
 
 
 @pytest.fixture(autouse=True)
@@ -328,8 +320,9 @@ def test_everything_else_is_tried_again(gateway: RecordingGateway, reply: Reply)
     assert KEY not in repr(errors) + str(errors)
 
 
-def test_a_refused_key_is_tried_slowly(gateway: RecordingGateway) -> None:
-    gateway.replies["/agent/connect"] = [error(401, "Invalid API key.")]
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refused_key_is_tried_slowly(gateway: RecordingGateway, status: int) -> None:
+    gateway.replies["/agent/connect"] = [error(status, "Invalid API key.")]
     with Agent(**gateway.settings).start():
         gateway.stream()
     first, second = gateway.to("/agent/connect")
