@@ -18,9 +18,13 @@ import time
 import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Iterable, Mapping, NamedTuple, Optional, Union
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Optional, Union
 
-__all__ = ["Reply", "RecordedRequest", "RecordingGateway", "Stream"]
+import pytest
+
+from mantyx_sync import tool
+
+__all__ = ["RecordedRequest", "RecordingGateway", "Reply", "Stream", "double", "gateway"]
 
 DEADLINE_S = 10.0
 KEY = "sfa_marker-of-a-key"
@@ -251,3 +255,15 @@ class _Handler(BaseHTTPRequestHandler):
             except OSError:
                 break
         stream.ended.set()
+
+
+@pytest.fixture
+def gateway() -> Iterator[RecordingGateway]:
+    with RecordingGateway() as gateway:
+        yield gateway
+
+
+@tool
+def double(x: int) -> int:
+    """Double a number."""
+    return 2 * x

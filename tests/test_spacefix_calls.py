@@ -8,7 +8,7 @@ import re
 import threading
 import time
 import traceback
-from typing import Any, Iterator
+from typing import Any
 
 import pytest
 
@@ -27,8 +27,9 @@ from mantyx_sync.spacefix import (
 from mantyx_sync.spacefix.calls import Calls
 from mantyx_sync.spacefix.endpoints import Endpoints
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
+from tests import recording_gateway
 from tests.plain_http import wait_until
-from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply
+from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -36,16 +37,7 @@ TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 TRACE = {"traceparent": TRACEPARENT, "tracestate": "vendor=demo", "requestId": "r1", "sentAt": 1793411561765}
 
 
-@tool
-def double(x: int) -> int:
-    """Double a number."""
-    return 2 * x
-
-
-@pytest.fixture
-def gateway() -> Iterator[RecordingGateway]:
-    with RecordingGateway() as gateway:
-        yield gateway
+gateway = recording_gateway.gateway  # a fixture
 
 
 @pytest.fixture(autouse=True)

@@ -17,25 +17,17 @@ from mantyx_sync.cli import main
 from mantyx_sync.spacefix import Agent, SpaceFixRegistrationError, link
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
 from mantyx_sync.spacefix.signals import stop_signals
+from tests import recording_gateway
 from tests.plain_http import wait_until
 from tests.processes import Child
-from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply
+from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 
 
-@tool
-def double(x: int) -> int:
-    """Double a number."""
-    return 2 * x
-
-
-@pytest.fixture
-def gateway() -> Iterator[RecordingGateway]:
-    with RecordingGateway() as gateway:
-        yield gateway
+gateway = recording_gateway.gateway  # a fixture
 
 
 class Slow:
