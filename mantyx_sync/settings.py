@@ -121,13 +121,18 @@ def read_credentials(
     names = [name for name, value in given.items() if value]
     if len(names) > 1:
         raise MantyxConfigError(f"{' and '.join(names)}: got {len(names)}, give one of them")
+    token = api_key or access_token
+    if not token and token_source is None:
+        token = hidden(os.environ.get("MANTYX_API_KEY") or os.environ.get("MANTYX_ACCESS_TOKEN"))
+        if not token and not (workspace_slug or os.environ.get("MANTYX_WORKSPACE_SLUG")):
+            raise MantyxConfigError(
+                "api_key and workspace_slug: missing; pass them, or set MANTYX_API_KEY and MANTYX_WORKSPACE_SLUG. "
+                "Without an account, mantyx_sync.local.LocalServer has client_settings() that do."
+            )
     slug = _slug(workspace_slug)
     base_url = base_url or os.environ.get("MANTYX_BASE_URL") or DEFAULT_BASE_URL
     if token_source is not None:
         return Credentials("", slug, base_url, token_source)
-    token = api_key or access_token
-    if not token:
-        token = hidden(os.environ.get("MANTYX_API_KEY") or os.environ.get("MANTYX_ACCESS_TOKEN"))
     if not token:
         raise MantyxConfigError(
             "api_key: missing; pass api_key= or access_token=, or set MANTYX_API_KEY or MANTYX_ACCESS_TOKEN"

@@ -256,3 +256,14 @@ def test_a_proxy_that_cannot_be_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     client = MantyxClient(**CREDENTIALS)
     with pytest.raises(MantyxNetworkError, match=r"cannot be sent to .+ through the proxy 127\.0\.0\.1:99999"):
         client.list_models()
+
+
+def test_a_client_without_settings_is_told_all_of_them_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("MANTYX_API_KEY", "MANTYX_ACCESS_TOKEN", "MANTYX_WORKSPACE_SLUG"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(MantyxConfigError, match=r"api_key and workspace_slug: missing.*LocalServer"):
+        MantyxClient()
+    with pytest.raises(MantyxConfigError, match="workspace_slug: missing"):
+        MantyxClient(api_key="k")
+    with pytest.raises(MantyxConfigError, match="api_key: missing"):
+        MantyxClient(workspace_slug="w")
