@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, Callable, Iterator
 
 import pytest
@@ -102,9 +103,17 @@ def is_cancelled(client: MantyxClient) -> Callable[[], bool]:
 
 
 def test_a_run_is_cancelled_when_its_time_is_over_and_the_caller_still_hears_of_it(client: MantyxClient) -> None:
-    with RecordingGateway() as gateway, Agent([support(client)], **gateway.settings, call_timeout=0.5).start():
-        gateway.stream().call("ask-support", {"prompt": "long"}, id="a")
-        assert gateway.answer("a")["error"] == "ask-support did not answer in time. Ask for less at once."
+    begun: list[Any] = []
+    start_agent = client.start_agent
+
+    def start(**options: Any) -> Any:
+        begun.append(options["timeout"])
+        return start_agent(**options)
+
+    client.start_agent = start  # type: ignore[method-assign]
+    with pytest.raises(ToolError, match=r"ask-support did not answer in time\. Ask for less at once\."):
+        support(client).answer({"prompt": "long"}, ToolContext(deadline=time.monotonic() + 0.4))
+    assert begun[0] <= 0.36  # a tenth of the time is left for telling the caller
     wait_until(is_cancelled(client))
 
 

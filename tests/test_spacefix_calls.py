@@ -27,6 +27,7 @@ from mantyx_sync.spacefix import (
 from mantyx_sync.spacefix.calls import Calls
 from mantyx_sync.spacefix.endpoints import Endpoints
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
+from mantyx_sync.spacefix.trace import Span
 from tests import recording_gateway
 from tests.plain_http import wait_until
 from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
@@ -203,6 +204,17 @@ def test_a_result_that_is_too_large_or_has_no_json_form_is_a_short_failure(gatew
     assert said(answers["a"]).startswith("the result is too large to be returned: 5242")
     assert said(answers["b"]) == "tool 'odd' returned a value of type object, which has no JSON form"
     assert {report.outcome for report in reports} == {"error"}
+
+
+def test_the_span_of_a_call_that_failed_says_so(gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed: list[str] = []
+    monkeypatch.setattr(Span, "failed", lambda span, error: failed.append(error))
+    with Agent([tool(lambda: 1 / 0, name="bad"), double], **gateway.settings).start():
+        stream = gateway.stream()
+        stream.call("double", {"x": 1}, id="a")
+        stream.call("bad", id="b")
+        gateway.answers("ab")
+    assert failed == ["bad failed with ZeroDivisionError"]
 
 
 # ------------------------------------------------------------------------------------------- places
