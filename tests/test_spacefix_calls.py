@@ -531,14 +531,14 @@ def test_no_error_log_or_frame_shows_the_key_or_the_connections_id(
         stream = gateway.stream()
         for number in range(5):
             stream.call("double", {"x": number}, id=str(number))
-        gateway.wait_for("/agent/result", 7)
-        gateway.wait_for("/agent/telemetry", 6)
+        wait_until(lambda: len(errors) >= 10)
         shown = [repr(agent._service.__dict__), repr(agent.status()), repr(agent._service._link.__dict__)]  # type: ignore[union-attr]
         stream.reset()
         gateway.stream()
         wait_until(lambda: agent.status().connects == 2)
-    assert len([error for error in errors if error is not None]) == 11
-    for error in errors[:-1]:
+    found = [error for error in errors if error is not None]
+    assert len(found) >= 11
+    for error in found:
         told = traceback.TracebackException.from_exception(error, capture_locals=True)
         shown += [str(error), repr(error.__dict__), "".join(told.format())]
     for secret in (KEY, stream.id):
