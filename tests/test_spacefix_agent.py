@@ -516,7 +516,9 @@ def test_hooks_are_told_in_order_off_the_streams_thread(gateway: RecordingGatewa
     values = dict(told)
     assert values["connect"].state == "ready"
     assert values["connect"].is_healthy
-    report = values["call_done"]
+    reports = {value.call_id: value for word, value in told if word == "call_done"}
+    assert sorted(reports) == ["c0", "c1", "c2"]  # each when its own post has been answered
+    report = reports["c2"]
     assert (report.kind, report.name, report.call_id, report.request_id) == ("call", "double", "c2", "r2")
     assert (report.ok, report.outcome, report.error) == (True, "ok", None)
     assert report.handler_s >= 0
