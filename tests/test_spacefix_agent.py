@@ -628,6 +628,16 @@ def test_samples_are_posted_for_the_connection_that_is_ready(
         assert len(gateway.to("/agent/telemetry")) <= count + 1  # one may have been on its way
 
 
+def test_no_sample_is_posted_while_there_is_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mantyx_sync.spacefix.service.TELEMETRY_INTERVAL_S", 0.01)
+    with RecordingGateway(ready=False) as gateway, Agent(**{**gateway.settings, "telemetry": True}).start():
+        stream = gateway.stream()
+        threading.Event().wait(0.05)
+        assert gateway.to("/agent/telemetry") == []
+        stream.ready()
+        assert gateway.wait_for("/agent/telemetry")[0].json["connectionId"] == stream.id
+
+
 def test_the_documented_times_are_what_is_meant_where_nothing_is_said(
     gateway: RecordingGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mantyx_sync import ToolContext, ToolError, ToolResult, ToolResultFile, tool
+from mantyx_sync import MantyxNetworkError, ToolContext, ToolError, ToolResult, ToolResultFile, tool
 from mantyx_sync.spacefix import (
     Agent,
     CallReport,
@@ -28,6 +28,8 @@ from mantyx_sync.spacefix.calls import Calls
 from mantyx_sync.spacefix.endpoints import Endpoints
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
 from mantyx_sync.spacefix.trace import Span
+from mantyx_sync.tools.deadlines import Deadlines
+from mantyx_sync.transport.body import Release
 from tests import recording_gateway
 from tests.plain_http import wait_until
 from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
@@ -330,6 +332,19 @@ def test_a_tools_own_timeout_is_told_at_its_end(gateway: RecordingGateway) -> No
     assert len(gateway.to("/agent/result")) == 1
 
 
+def test_a_tools_own_timeout_gives_it_no_more_than_the_gateway_does(gateway: RecordingGateway) -> None:
+    left: list[Any] = []
+
+    @tool(timeout=300)
+    def patient(context: ToolContext) -> None:
+        left.append(context.remaining)
+
+    with Agent([patient], **gateway.settings).start():
+        gateway.stream().call("patient", id="a")
+        gateway.answer("a")
+    assert left[0] <= 30.0
+
+
 def test_a_tool_may_have_fewer_places_than_the_pool(gateway: RecordingGateway) -> None:
     go = threading.Event()
     one = tool(lambda: go.wait(DEADLINE_S), name="one", max_concurrency=1)
@@ -543,6 +558,32 @@ def test_no_error_log_or_frame_shows_the_key_or_the_connections_id(
         shown += [str(error), repr(error.__dict__), "".join(told.format())]
     for secret in (KEY, stream.id):
         assert not any(secret in text for text in [*shown, caplog.text])
+
+
+def test_a_gateway_that_trickles_its_answer_does_not_hold_one_beyond_its_call() -> None:
+    def trickle(body: bytes, timeout: float, release: Release) -> None:
+        ended = threading.Event()
+        until = time.monotonic() + DEADLINE_S
+        while not release.called and time.monotonic() < until:
+            ended.wait(0.005)
+        raise MantyxNetworkError("released" if release.called else "nobody ended the wait")
+
+    courier = delivery.Courier(trickle, Deadlines().add)
+    began = time.monotonic()
+    outcome = delivery.Outcome(result=1)
+    delivered = courier.deliver(delivery.Connection(Registration()), "a", outcome, began + 0.1, "call 'f' (a)")
+    assert delivered is delivery.Delivery.FAILED
+    assert time.monotonic() - began < DEADLINE_S - 1.0
+
+
+def test_a_post_that_begins_when_its_stream_has_ended_is_broken_off() -> None:
+    connection = delivery.Connection(Registration())
+    with connection.releasable() as release:
+        assert not release.called
+        connection.end()
+        assert release.called
+    with connection.releasable() as release:
+        assert release.called
 
 
 # ------------------------------------------------------------------------------------------- lost streams
