@@ -156,7 +156,7 @@ class SchemaChecker:
         if _mentions(self.schema, "nullable"):
             validator_class = _with_nullable(validator_class, jsonschema)
         if self._foreign:
-            validator_class = _with_limits(validator_class, jsonschema)
+            validator_class = _with_limits(validator_class)
         self._validator = self._without_network(validator_class, _format_checker(jsonschema))
 
     def _without_network(self, validator_class: Any, format_checker: Any) -> Any:
@@ -229,10 +229,13 @@ def _with_nullable(validator_class: Any, jsonschema: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=32)
-def _with_limits(validator_class: Any, jsonschema: Any) -> Any:
+def _with_limits(validator_class: Any) -> Any:
     """Extend a validator so that no schema and no value keeps it busy for long."""
+    from jsonschema import validators
+
+    extend: Any = validators.extend
     checks = {name: schema_effort.limited(name, check) for name, check in validator_class.VALIDATORS.items()}
-    limited = jsonschema.validators.extend(validator_class, checks)
+    limited = extend(validator_class, checks)
     evolve = getattr(validator_class, "evolve", None)
     if evolve is not None:  # jsonschema 4
 
@@ -243,7 +246,7 @@ def _with_limits(validator_class: Any, jsonschema: Any) -> Any:
                 return evolved
             # A part of the schema names a dialect of its own, which is the library's class for it.
             given = {_init_name(item): getattr(evolved, item.name) for item in kind.__attrs_attrs__ if item.init}
-            return _with_limits(kind, jsonschema)(**given)
+            return _with_limits(kind)(**given)
 
         limited.evolve = evolve_within_limits
     return limited
