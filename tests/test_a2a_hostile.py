@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextvars
+import http.client
 import io
 import ipaddress
 import json
@@ -125,6 +126,31 @@ def test_an_answer_to_head_has_no_body(serve: Serve, path: str) -> None:
     answer = serve().caller.request("HEAD", path)
     assert answer.body == b""  # a byte more, and the next answer on the connection begins with it
     assert int(answer.headers["content-length"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421),
+        ("evil.example:80", 421),
+        ("[", 421),
+        ("agents.example.com", 200),
+        ("localhost:1", 200),
+        ("[::1]:1", 200),
+        ("127.0.0.1", 200),
+        ("", 200),
+    ],
+)
+def test_a_web_page_does_not_reach_a_server_for_development_by_its_own_name(
+    serve: Serve, host: str, status: int
+) -> None:
+    with serve().app.serve() as server:
+        connection = http.client.HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=10)
+        connection.putrequest("GET", "/.well-known/agent-card.json", skip_host=True)
+        connection.putheader("Host", host)
+        connection.endheaders()
+        assert connection.getresponse().status == status
+        connection.close()
 
 
 # ---------------------------------------------------------------------------------------------------- callers

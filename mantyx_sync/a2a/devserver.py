@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import logging
 import socket
 import sys
@@ -10,8 +11,11 @@ import threading
 import time
 from socketserver import ThreadingMixIn
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Set
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Set
+from urllib.parse import urlsplit
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from .bodies import pass_by, plain_answer
 
 if TYPE_CHECKING:
     from .wsgi import A2AApp
@@ -87,6 +91,20 @@ class _Server(ThreadingMixIn, WSGIServer):
             log.error("a request failed", exc_info=True)
 
 
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return "?"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
 class DevServer:
     """Serves an app while it is open. Made by `A2AApp.serve`; use it in a `with` block."""
 
@@ -99,7 +117,7 @@ class DevServer:
         name = f"[{host}]" if ":" in host else host
         self.url = f"http://{name}:{self._server.server_port}"
         """Where the server is."""
-        self._server.set_app(app)
+        self._server.set_app(self._serve if _is_loopback(host) else app)
         self._is_closed = threading.Event()
         try:
             app.mount_if_nowhere(self.url)
@@ -126,6 +144,17 @@ class DevServer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _serve(self, environ: Dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a request that was meant for this machine.
+
+        A web page can have its own name lead here (DNS rebinding), and then send what it likes; its name is in `Host`.
+        """
+        host = _host_of(f"http://{environ.get('HTTP_HOST', '')}")
+        if host and not _is_loopback(host) and host != _host_of(self._app.url):
+            pass_by(environ)
+            return plain_answer(start_response, "421 Misdirected Request")
+        return self._app(environ, start_response)
 
     def announce(self) -> None:
         """Say on stderr where the server is."""

@@ -320,7 +320,8 @@ class A2AApp:
         """Serve the app from a thread, for development and tests: use the result in a `with` block.
 
         Leaving the block stops the server and closes the app. Port 0 takes a free one; `server.url` is the place,
-        and the `public_url` too where none was given.
+        and the `public_url` too where none was given. On a loopback address it answers requests alone whose `Host` is
+        this machine or that of `public_url`: web pages cannot reach it by a name of theirs.
 
         Raises:
             OSError: The address cannot be had.
