@@ -32,6 +32,7 @@ from .errors import (
     McpRequestError,
     McpSessionGone,
     McpStatusError,
+    McpTimeoutError,
     McpVersionError,
 )
 from .models import (
@@ -79,6 +80,7 @@ __all__ = [
     "McpSessionGone",
     "McpStatusError",
     "McpText",
+    "McpTimeoutError",
     "McpTool",
     "McpUnknownContent",
     "McpVersionError",

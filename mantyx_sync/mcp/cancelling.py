@@ -7,11 +7,10 @@ import threading
 import time
 from typing import Iterator
 
-from ..errors import MantyxTimeoutError
 from ..tools.cancellation import checked_event
 from ..transport.bell import Bell
 from .channel import Cancellation, Waiting
-from .errors import McpCancelled, McpError
+from .errors import McpCancelled, McpError, McpTimeoutError
 
 __all__ = ["as_cancellation", "pause", "wait_for"]
 
@@ -64,7 +63,7 @@ def wait_for(bell: Bell, waiting: Waiting, label: str, what: str) -> None:
     """Wait until a bell rings, a little while at most: look afterwards whether what it is for has come.
 
     Raises:
-        MantyxTimeoutError: The deadline passed.
+        McpTimeoutError: The deadline passed.
         McpCancelled: The call was cancelled.
     """
     cancelled = waiting.cancelled
@@ -74,7 +73,7 @@ def wait_for(bell: Bell, waiting: Waiting, label: str, what: str) -> None:
             raise McpCancelled(f"{label}: cancelled while it {what}")
         left = _SLICE_S if waiting.deadline is None else waiting.deadline - time.monotonic()
         if left <= 0:
-            raise MantyxTimeoutError(f"{label}: the time allowed was over while it {what}")
+            raise McpTimeoutError(f"{label}: the time allowed was over while it {what}")
         bell.wait(min(left, _SLICE_S))
     finally:
         take_back()
@@ -87,7 +86,7 @@ def pause(seconds: float, waiting: Waiting, label: str, what: str) -> None:
         deadline = until if waiting.deadline is None else min(until, waiting.deadline)
         try:
             wait_for(bell, Waiting(deadline, cancelled=waiting.cancelled), label, what)
-        except MantyxTimeoutError:
+        except McpTimeoutError:
             if deadline != until:
                 raise
             return

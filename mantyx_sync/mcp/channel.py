@@ -125,7 +125,7 @@ class Channel(Protocol):
             McpAuthError: HTTP 401 or 403.
             McpStatusError: Another HTTP status from 400 on, without a JSON-RPC error in its body.
             McpProtocolError: The answer does not follow the protocol.
-            MantyxTimeoutError: The deadline or the idle time passed.
+            McpTimeoutError: The deadline or the idle time passed.
             McpCancelled: `waiting.cancelled` was set.
         """
         ...
@@ -137,7 +137,7 @@ class Channel(Protocol):
             McpConnectionError: It could not be sent.
             McpSessionGone: The session is over.
             McpAuthError: HTTP 401 or 403.
-            MantyxTimeoutError: The deadline passed.
+            McpTimeoutError: The deadline passed.
         """
         ...
 

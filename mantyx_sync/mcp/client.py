@@ -66,7 +66,7 @@ class McpClient:
     What goes wrong with a server is a `McpError` (see `mantyx_sync.mcp.errors`), whichever method meets it: it cannot
     be started or reached, or is lost (`McpConnectionError`, `McpSessionGone`), wants other credentials
     (`McpAuthError`), refuses a request (`McpRequestError`, `McpStatusError`) or breaks the protocol
-    (`McpProtocolError`). A time limit that passes is a `MantyxTimeoutError`.
+    (`McpProtocolError`). A time limit that passes is an `McpTimeoutError`.
     """
 
     @show_options
@@ -213,7 +213,7 @@ class McpClient:
             McpVersionError: No protocol version in common.
             McpConnectionError: It cannot be started or reached.
             McpAuthError: It wants other credentials.
-            MantyxTimeoutError: It was not open in time.
+            McpTimeoutError: It was not open in time.
         """
         with self._waiting(timeout) as waiting:
             return self._link.describe(waiting)
@@ -273,7 +273,7 @@ class McpClient:
             McpOutputError: The structured content does not fit the tool's output schema. `text` and `result` have it.
             McpInputRequired: The tool wants input from a person or a model, which is not supported.
             McpConnectionError: The server exited or the connection broke; whether the tool ran is not known.
-            MantyxTimeoutError: A time limit passed; the server was told to stop, if it had been asked.
+            McpTimeoutError: A time limit passed; the server was told to stop, if it had been asked.
             McpCancelled: `cancelled` was set; the server was told to stop, if it had been asked.
         """
         text(name, "name")

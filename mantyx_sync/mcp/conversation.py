@@ -9,11 +9,10 @@ import weakref
 from collections import deque
 from typing import Any, Deque, Dict, Mapping, Optional
 
-from ..errors import MantyxTimeoutError
 from ..transport.bell import Bell
 from .channel import MAX_KEPT_PROGRESS, Era, Outgoing, Receiver, Waiting
 from .command import ServerCommand
-from .errors import McpCancelled, McpConnectionError, McpError, McpProtocolError, McpSessionGone
+from .errors import McpCancelled, McpConnectionError, McpError, McpProtocolError, McpSessionGone, McpTimeoutError
 from .lines import Decoded, LineDecoder, Unreadable
 from .messages import Kind, answer_id, encode, given_up, kind_of_message, progress_id
 from .pipes import Piece
@@ -124,7 +123,7 @@ class Conversation:
         if self._death is not None:
             raise self._died(self._death, method, sent=None if piece.has_begun else False)
         if not is_written:
-            raise MantyxTimeoutError(f"{self._label}: {method}: the server did not read it in time")
+            raise McpTimeoutError(f"{self._label}: {method}: the server did not read it in time")
 
     # ------------------------------------------------------------------------------------ on the process's thread
 
@@ -265,12 +264,12 @@ class Conversation:
             raise self._given_up(piece, call, waiting, why)
         return min(limits)
 
-    def _given_up(self, piece: Piece, call: _Call, waiting: Waiting, why: str) -> McpError | MantyxTimeoutError:
+    def _given_up(self, piece: Piece, call: _Call, waiting: Waiting, why: str) -> McpError:
         what = f"{self._label}: {call.method}"
         then = "the server may have executed it" if piece.has_begun else "it was not sent"
         if waiting.cancelled is not None and waiting.cancelled.is_set():
             return McpCancelled(f"{what} was cancelled; {then}")
-        return MantyxTimeoutError(f"{what}: {why}; {then}")
+        return McpTimeoutError(f"{what}: {why}; {then}")
 
     def _gone(self, death: Death, method: str) -> McpError:
         # One that never answered anything would not after another start either; its words tell why.
@@ -290,7 +289,7 @@ class Conversation:
 
     def _tell_given_up(self, number: int, call: _Call, error: BaseException) -> None:
         # Goes out behind the request, whatever is left of that.
-        late_after = call.waited if isinstance(error, MantyxTimeoutError) else None
+        late_after = call.waited if isinstance(error, McpTimeoutError) else None
         self.process.post(encode(given_up(number, late_after)) + b"\n")
 
 

@@ -10,10 +10,11 @@
         McpRequestError      it answered a request with a JSON-RPC error
         McpInputRequired     it asked for something a client without such capabilities cannot give
         McpOutputError       a tool's structured content does not fit the tool's own output schema
+        McpTimeoutError      a deadline of the caller's passed (also a MantyxTimeoutError)
         McpCancelled         the caller cancelled
 
-A deadline that passes is a `MantyxTimeoutError`. A tool that ran and failed is no error here but a result with
-`is_error`. What a server says is foreign text: messages quote it, shortened.
+A tool that ran and failed is no error here but a result with `is_error`. What a server says is foreign text: messages
+quote it, shortened.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..errors import (
     MantyxError,
     MantyxNetworkError,
     MantyxProtocolError,
+    MantyxTimeoutError,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ __all__ = [
     "McpRequestError",
     "McpSessionGone",
     "McpStatusError",
+    "McpTimeoutError",
     "McpVersionError",
 ]
 
@@ -160,6 +163,13 @@ class McpOutputError(McpError):
     def text(self) -> str:
         """The text of the result, as the model would have read it."""
         return self.result.text
+
+
+class McpTimeoutError(McpError, MantyxTimeoutError):
+    """A deadline of the caller's, or the idle time, passed; the server was told to stop, if it had been asked."""
+
+    def __init__(self, message: str, *, cause: BaseException | None = None) -> None:
+        MantyxTimeoutError.__init__(self, message, cause=cause)
 
 
 class McpCancelled(McpError):

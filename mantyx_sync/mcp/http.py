@@ -15,9 +15,9 @@ import weakref
 from typing import TYPE_CHECKING, Any, Mapping
 
 from ..checks import whole_number
-from ..errors import MantyxError, MantyxTimeoutError
+from ..errors import MantyxError
 from .channel import DEFAULT_MAX_MESSAGE_BYTES, Era, Outgoing, Receiver, Waiting
-from .errors import McpCancelled, McpConnectionError, McpSessionGone
+from .errors import McpCancelled, McpConnectionError, McpSessionGone, McpTimeoutError
 from .http_endpoint import Endpoint
 from .http_exchange import Exchange
 from .http_peer import HttpPeer
@@ -105,7 +105,7 @@ class HttpChannel:
                 return exchange.response()
             except McpSessionGone:
                 raise
-            except (McpConnectionError, MantyxTimeoutError) as error:
+            except (McpConnectionError, McpTimeoutError) as error:
                 if patience.is_late:
                     patience.end(Ending.DEADLINE)
                 if patience.ended_by is None:
@@ -131,11 +131,11 @@ class HttpChannel:
                 raise McpSessionGone(f"{what}: the session is over; it was not sent")
             try:
                 opened = peer.deliver(message, era, version, session, patience)
-            except MantyxTimeoutError:
-                raise MantyxTimeoutError(f"{what}: not handed over in time") from None
+            except McpTimeoutError:
+                raise McpTimeoutError(f"{what}: not handed over in time") from None
             except McpConnectionError:
                 if patience.ended_by is Ending.DEADLINE:
-                    raise MantyxTimeoutError(f"{what}: not handed over in time") from None
+                    raise McpTimeoutError(f"{what}: not handed over in time") from None
                 raise
         unauthorized = peer.auth_error(opened)
         if unauthorized is not None:
@@ -234,8 +234,8 @@ def _given_up(request: Outgoing, waiting: Waiting, patience: Patience, label: st
     if reason is Ending.CLOSED:
         return McpConnectionError(f"{what}: the client was closed meanwhile; {then}", sent=None if is_sent else False)
     if reason is Ending.IDLE:
-        return MantyxTimeoutError(f"{what}: no message for {waiting.idle_timeout:g} s (idle_timeout); {then}")
-    return MantyxTimeoutError(f"{what}: no response after {patience.waited:.1f} s; {then}")
+        return McpTimeoutError(f"{what}: no message for {waiting.idle_timeout:g} s (idle_timeout); {then}")
+    return McpTimeoutError(f"{what}: no response after {patience.waited:.1f} s; {then}")
 
 
 def _let_go(peers: Mapping[int, HttpPeer]) -> None:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from ..api_errors import api_error
 from ..checks import refusal, seconds, shown
-from ..errors import MantyxConfigError, MantyxNetworkError, MantyxProtocolError
+from ..errors import MantyxConfigError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
 from ..headers import USER_AGENT, checked_headers
 from ..transport.answers import Opened
 from ..transport.body import Release
@@ -18,7 +18,7 @@ from ..transport.redirects import MAX_REDIRECTS, follow, redirect_site
 from ..transport.retry import RetryPolicy
 from ..transport.secret import Secret
 from ..transport.url import BaseURL
-from .errors import McpConnectionError, McpProtocolError
+from .errors import McpConnectionError, McpProtocolError, McpTimeoutError
 
 if TYPE_CHECKING:
     import requests
@@ -85,7 +85,7 @@ class Endpoint:
 
         Raises:
             McpConnectionError: No answer. `sent` is false when the request surely did not arrive.
-            MantyxTimeoutError: The answer did not begin in time.
+            McpTimeoutError: The answer did not begin in time.
             McpProtocolError: The server redirects elsewhere, too often, or in a way that changes the request.
         """
         try:
@@ -102,6 +102,8 @@ class Endpoint:
             )
         except MantyxProtocolError:
             raise McpProtocolError(f"{self.label} redirects more than {MAX_REDIRECTS} times") from None
+        except MantyxTimeoutError as error:
+            raise McpTimeoutError(f"{self.label}: {error.message}", cause=error.__cause__) from error.__cause__
         except MantyxNetworkError as error:
             text = f"{self.label}: {error.message}"
             raise McpConnectionError(text, sent=error.sent, cause=error.__cause__) from error.__cause__

@@ -7,13 +7,13 @@ import logging
 import time
 from typing import Any, Mapping
 
-from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError, cut
+from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, cut
 from ..transport.answers import Opened
 from ..transport.body import BodyBroken, BodyIdle
 from ..transport.retry import parse_retry_after
 from ..transport.sse import FrameDecoder, FrameTooLarge, parse_frame
 from .channel import Era, Outgoing, Waiting
-from .errors import McpConnectionError, McpProtocolError, McpSessionGone, McpStatusError
+from .errors import McpConnectionError, McpProtocolError, McpSessionGone, McpStatusError, McpTimeoutError
 from .http_peer import HttpPeer
 from .http_session import Pending, Session, headers_of
 from .messages import Kind, answer_id, kind_of_message
@@ -57,7 +57,7 @@ class Exchange:
         """Send the request and return its response. Blocks.
 
         Raises:
-            McpConnectionError, McpSessionGone, McpAuthError, McpStatusError, McpProtocolError, MantyxTimeoutError: As
+            McpConnectionError, McpSessionGone, McpAuthError, McpStatusError, McpProtocolError, McpTimeoutError: As
                 `Channel.exchange`. The errors of a wait that was ended from outside are the caller's to make.
         """
         self._await_push()
@@ -222,7 +222,7 @@ class Exchange:
                     return found, True
                 data = opened.read()
         except BodyIdle as error:  # the second line of defence behind the deadline
-            raise MantyxTimeoutError(f"{self._what}: {error}") from None
+            raise McpTimeoutError(f"{self._what}: {error}") from None
         except BodyBroken as error:
             log.debug("%s: %s", self._what, error)
         except FrameTooLarge as error:

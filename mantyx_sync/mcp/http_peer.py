@@ -57,7 +57,7 @@ class HttpPeer:
         """POST one message and return the answer once its headers are there.
 
         Raises:
-            McpConnectionError, MantyxTimeoutError, McpProtocolError: As `Endpoint.open`.
+            McpConnectionError, McpTimeoutError, McpProtocolError: As `Endpoint.open`.
         """
         headers = headers_of(era, version, session, has_body=True)
         headers.update(more_headers or {})
@@ -69,7 +69,7 @@ class HttpPeer:
         """POST a notification or a response, for which there is no answer, and return the (closed) answer.
 
         Raises:
-            McpConnectionError, MantyxTimeoutError, McpProtocolError: As `Endpoint.open`.
+            McpConnectionError, McpTimeoutError, McpProtocolError: As `Endpoint.open`.
         """
         method = message.get("method")
         more = {"Mcp-Method": str(method)} if era is Era.STATELESS and method else None

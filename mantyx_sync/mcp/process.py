@@ -16,11 +16,10 @@ import time
 from dataclasses import dataclass
 from typing import Callable, NamedTuple, Optional, Protocol
 
-from ..errors import MantyxTimeoutError
 from ..transport.bell import Bell
 from .alive import ALIVE, rest_in_child
 from .command import ServerCommand, environment, find_program, start_failure
-from .errors import McpConnectionError
+from .errors import McpConnectionError, McpTimeoutError
 from .group import ProcessGroup, how_it_ended
 from .pipes import Descriptor, Inlet, Outlet, Piece
 from .polled_pipes import PolledInlet, PolledOutlet
@@ -124,7 +123,7 @@ class ServerProcess:
 
         Raises:
             McpConnectionError: There is no such program, or it could not be started. Nothing is left of it.
-            MantyxTimeoutError: `deadline` passed. It is ended as soon as it has started.
+            McpTimeoutError: `deadline` passed. It is ended as soon as it has started.
         """
         try:
             if not ALIVE.add(self):
@@ -137,7 +136,7 @@ class ServerProcess:
             while not self._is_started:
                 left = _SLICE_S if deadline is None else min(_SLICE_S, deadline - time.monotonic())
                 if left <= 0:
-                    raise MantyxTimeoutError(f"{self._label} was not started in time")
+                    raise McpTimeoutError(f"{self._label} was not started in time")
                 self._started.wait(left)
         except BaseException:
             self.ask_to_end()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequen
 
 from .. import limits
 from ..checks import refusal, seconds, sequence, shown, string, text, whole_number
-from ..errors import MantyxConfigError, MantyxTimeoutError, cut
+from ..errors import MantyxConfigError, cut
 from ..tools.resolution import CALL_TIMEOUT_S, START_TIMEOUT_S
+from .errors import McpTimeoutError
 from .names import model_names
 from .resolved import ResolvedMcpServer
 
@@ -93,7 +94,7 @@ class LocalMcpServer:
 
         Raises:
             McpError: It cannot be reached, or does not answer as it should.
-            MantyxTimeoutError: It was not ready within `start_timeout`, or by the opening's deadline.
+            McpTimeoutError: It was not ready within `start_timeout`, or by the opening's deadline.
             MantyxConfigError: What it offers cannot be used.
         """
         until = time.monotonic() + self.start_timeout
@@ -101,7 +102,7 @@ class LocalMcpServer:
             until = min(until, opening.deadline)
         left = until - time.monotonic()
         if left <= 0:
-            raise MantyxTimeoutError("there was no time left to start it")
+            raise McpTimeoutError("there was no time left to start it")
         client = self.client
         if client is None:
             client = self.connect(left)

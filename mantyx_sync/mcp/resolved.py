@@ -7,7 +7,7 @@ import logging
 import signal
 from typing import TYPE_CHECKING, Any, Dict, Mapping
 
-from ..errors import MantyxConfigError, MantyxTimeoutError, ToolError, ToolInputError, cut
+from ..errors import MantyxConfigError, ToolError, ToolInputError, cut
 from ..events import LocalToolCall
 from ..schema import SchemaChecker
 from ..tools.arguments import read_arguments
@@ -24,6 +24,7 @@ from .errors import (
     McpOutputError,
     McpRequestError,
     McpStatusError,
+    McpTimeoutError,
 )
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class _Answerer:
             )
         except MantyxConfigError as error:
             raise ToolInputError(f"tool {name!r}: {error.message}") from error
-        except (McpError, MantyxTimeoutError) as error:
+        except McpError as error:
             if not isinstance(error, McpCancelled):
                 log.warning("tool %r of %s (run %s): %s", name, ref.label, context.run_id, error)
             raise ToolError(failure_text(error, ref.label, ref.timeout)) from error
@@ -124,7 +125,7 @@ def failure_text(error: Exception, label: str, timeout: float) -> str:
         return f"{label} wants something that cannot be given here: {cut(', '.join(error.methods))}"
     if isinstance(error, McpStatusError):
         return f"{label} failed with HTTP {error.status}"
-    if isinstance(error, MantyxTimeoutError):
+    if isinstance(error, McpTimeoutError):
         return f"{label} did not answer within {timeout:g} seconds"
     if isinstance(error, McpConnectionError):
         if error.exit_code is not None:

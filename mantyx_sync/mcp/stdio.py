@@ -10,11 +10,10 @@ import weakref
 from typing import Any, Dict, Mapping, Optional, Sequence, Union
 
 from ..checks import refusal, shown, whole_number
-from ..errors import MantyxTimeoutError
 from .channel import DEFAULT_MAX_MESSAGE_BYTES, Era, Outgoing, Receiver, Waiting
 from .command import server_command
 from .conversation import Conversation
-from .errors import McpCancelled, McpConnectionError, McpSessionGone
+from .errors import McpCancelled, McpConnectionError, McpSessionGone, McpTimeoutError
 from .process import GRACE, Grace
 
 __all__ = ["StdioChannel"]
@@ -172,7 +171,7 @@ class StdioChannel:
         if waiting.cancelled is not None and waiting.cancelled.is_set():
             raise McpCancelled(f"{self.label}: {method} was cancelled; it was not sent")
         if waiting.deadline is not None and time.monotonic() >= waiting.deadline:
-            raise MantyxTimeoutError(f"{self.label}: {method}: the time allowed was over before it was sent")
+            raise McpTimeoutError(f"{self.label}: {method}: the time allowed was over before it was sent")
 
 
 class _State:
