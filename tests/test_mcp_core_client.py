@@ -13,7 +13,7 @@ from typing import Any, Callable
 import pytest
 
 from mantyx_sync import _version
-from mantyx_sync.errors import MantyxConfigError, MantyxTimeoutError
+from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.mcp import (
     Cancellation,
     Era,
@@ -25,6 +25,7 @@ from mantyx_sync.mcp import (
     McpProtocolError,
     McpRequestError,
     McpSessionGone,
+    McpTimeoutError,
     McpVersionError,
 )
 from mantyx_sync.mcp.options import McpOptions
@@ -211,7 +212,7 @@ def test_a_short_time_limit_does_not_end_a_slow_start_that_others_wait_for() -> 
 
     server = FakeServer(on={"server/discover": discover})
     with server.client() as client:
-        with pytest.raises(MantyxTimeoutError, match="over while it was being opened"):
+        with pytest.raises(McpTimeoutError, match="over while it was being opened"):
             client.call_tool("add", timeout=0.05)
         assert entered.wait(10)
         release.set()
@@ -236,7 +237,7 @@ def test_waiting_for_the_opening_can_be_cancelled() -> None:
 
 
 def test_the_probe_gets_half_of_the_time_and_the_handshake_the_rest() -> None:
-    server = FakeServer(on={"server/discover": raises(lambda: MantyxTimeoutError("silence"))}, eras=(Era.HANDSHAKE,))
+    server = FakeServer(on={"server/discover": raises(lambda: McpTimeoutError("silence"))}, eras=(Era.HANDSHAKE,))
     with server.client(start_timeout=8) as client:
         client.open()
     probe, initialize = server.asked
@@ -246,7 +247,7 @@ def test_the_probe_gets_half_of_the_time_and_the_handshake_the_rest() -> None:
 
 
 def test_the_probe_never_takes_more_than_ten_seconds() -> None:
-    server = FakeServer(on={"server/discover": raises(lambda: MantyxTimeoutError("silence"))}, eras=(Era.HANDSHAKE,))
+    server = FakeServer(on={"server/discover": raises(lambda: McpTimeoutError("silence"))}, eras=(Era.HANDSHAKE,))
     with server.client(start_timeout=100) as client:
         client.open()
     probe, initialize = server.asked
@@ -303,7 +304,7 @@ def test_a_call_that_may_have_run_is_not_repeated() -> None:
 @pytest.mark.parametrize(
     "error",
     [
-        MantyxTimeoutError("late"),
+        McpTimeoutError("late"),
         McpConnectionError("broke"),
         McpProtocolError("odd"),
         McpAuthError("401"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mantyx_sync.errors import MantyxError, MantyxTimeoutError
+from mantyx_sync.errors import MantyxError
 from mantyx_sync.mcp import (
     Era,
     McpAuthError,
@@ -16,6 +16,7 @@ from mantyx_sync.mcp import (
     McpProtocolError,
     McpRequestError,
     McpStatusError,
+    McpTimeoutError,
     McpVersionError,
 )
 from mantyx_sync.mcp.messages import failure, success
@@ -80,7 +81,7 @@ FALLS_BACK = {
     "400 bare": McpStatusError("400", status=400),
     "503 bare": McpStatusError("503", status=503),
     "rubbish": McpProtocolError("HTML"),
-    "silence": MantyxTimeoutError("no response"),
+    "silence": McpTimeoutError("no response"),
     "the process died of it": McpConnectionError("exited", sent=None, exit_code=1),
 }
 
@@ -194,16 +195,16 @@ def test_a_handshake_without_name_and_capabilities_is_enough() -> None:
 
 def test_a_slow_server_that_saw_the_probe_late_is_probed_once_more() -> None:
     opening = Opening(LABEL, "auto")
-    feed(opening, MantyxTimeoutError("no response"), refuse(-32022, supported(MODERN)))
+    feed(opening, McpTimeoutError("no response"), refuse(-32022, supported(MODERN)))
     assert opening.step == PROBE
     assert opened_by(opening, answer(discovery())).era is Era.STATELESS
 
 
 def test_a_second_probe_that_fails_ends_in_the_error_of_initialize() -> None:
     opening = Opening(LABEL, "auto")
-    feed(opening, MantyxTimeoutError("no response"), refuse(-32022, supported(MODERN), "locked"))
+    feed(opening, McpTimeoutError("no response"), refuse(-32022, supported(MODERN), "locked"))
     with pytest.raises(McpRequestError, match=r"locked.*silent again"):
-        feed(opening, MantyxTimeoutError("silent again"))
+        feed(opening, McpTimeoutError("silent again"))
 
 
 def test_initialize_that_is_refused_with_foreign_versions_names_them() -> None:
@@ -221,7 +222,7 @@ def test_handshake_mode_passes_on_which_versions_the_server_speaks() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [refuse(-32603, None, "broken"), McpConnectionError("broken"), MantyxTimeoutError("broken")]
+    "error", [refuse(-32603, None, "broken"), McpConnectionError("broken"), McpTimeoutError("broken")]
 )
 def test_when_both_fail_the_error_is_that_of_initialize_and_mentions_the_probe(error: Any) -> None:
     opening = Opening(LABEL, "auto")

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from mantyx_sync.errors import MantyxConfigError, MantyxTimeoutError
+from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.mcp import (
     Cancellation,
     Era,
@@ -20,6 +20,7 @@ from mantyx_sync.mcp import (
     McpProtocolError,
     McpRequestError,
     McpStatusError,
+    McpTimeoutError,
     cancelling,
     rounds,
 )
@@ -378,7 +379,7 @@ def test_a_schema_that_has_changed_meanwhile_is_listed_anew_before_a_result_is_r
         assert client.call_tool("n").structured_content == {"text": "three"}
         assert server.methods().count("tools/list") == 2
         server.on["tools/call"] = lambda asked: {"structuredContent": {}}
-        server.on["tools/list"] = in_turn(MantyxTimeoutError("silent"))
+        server.on["tools/list"] = in_turn(McpTimeoutError("silent"))
         with pytest.raises(McpOutputError, match="'text' is a required property"):
             client.call_tool("n")
 
@@ -597,7 +598,7 @@ def test_a_pause_between_rounds_ends_with_the_call(monkeypatch: pytest.MonkeyPat
         with pytest.raises(McpCancelled):
             client.call_tool("add", cancelled=cancelled)
         server.on["tools/call"] = lambda asked: wants("s")
-        with pytest.raises(MantyxTimeoutError):
+        with pytest.raises(McpTimeoutError):
             client.call_tool("add", timeout=0.05)
 
 

@@ -11,7 +11,6 @@ from typing import Any, Dict, List
 
 import pytest
 
-from mantyx_sync.errors import MantyxTimeoutError
 from mantyx_sync.mcp import (
     McpCancelled,
     McpClient,
@@ -21,6 +20,7 @@ from mantyx_sync.mcp import (
     McpProtocolError,
     McpRequestError,
     McpServerInfo,
+    McpTimeoutError,
     http_session,
 )
 from mantyx_sync.mcp import incoming as incoming_module
@@ -81,7 +81,7 @@ def test_progress_that_comes_faster_than_it_is_taken_holds_no_call_beyond_its_de
     with client_of("threads") as client:
         client.list_tools()
         began_at = time.monotonic()
-        with pytest.raises(MantyxTimeoutError):
+        with pytest.raises(McpTimeoutError):
             # All of it would take a minute.
             client.call_tool(
                 "progress",
@@ -119,7 +119,7 @@ def test_a_call_to_a_program_that_is_cancelled_beforehand_is_not_made(log: Path,
 def test_a_call_to_a_program_whose_time_is_over_is_not_made(log: Path) -> None:
     with client_of(f"log={log}") as client:
         client.list_tools()
-        with pytest.raises(MantyxTimeoutError, match="it was not sent"):
+        with pytest.raises(McpTimeoutError, match="it was not sent"):
             client.call_tool("echo", timeout=1e-9)
         assert text_of(client, "echo", text="x") == "x"
     assert len(calls(log)) == 1

@@ -23,7 +23,8 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 import pytest
 import requests
 
-from mantyx_sync.errors import MantyxAuthError, MantyxConfigError, MantyxError, MantyxTimeoutError
+from mantyx_sync.errors import MantyxAuthError, MantyxConfigError, MantyxError
+from mantyx_sync.mcp import McpTimeoutError
 from mantyx_sync.mcp.channel import Cancellation, Era, Outgoing, Waiting
 from mantyx_sync.mcp.client import McpClient
 from mantyx_sync.mcp.errors import (
@@ -585,7 +586,7 @@ def test_a_notification_is_handed_over_whatever_the_server_says_but_401(status: 
 def test_a_notification_that_is_not_taken_in_time_ends_at_its_deadline() -> None:
     methods = {"notifications/x": lambda call: call.peer.stay()}
     note = {"jsonrpc": "2.0", "method": "notifications/x"}
-    late = pytest.raises(MantyxTimeoutError, match="notifications/x")
+    late = pytest.raises(McpTimeoutError, match="notifications/x")
     with McpWire(methods=methods) as server, opened(server) as client, late:
         client.channel.notify(note, Era.HANDSHAKE, VERSION, time.monotonic() + 0.1)
 
@@ -899,7 +900,7 @@ STUCK: dict[str, Callable[[Call], None]] = {
 def test_a_call_ends_at_its_deadline_and_the_server_is_told_once(handler: Callable[[Call], None]) -> None:
     with McpWire(tools={"t": handler, "u": say("after")}) as server, opened(server) as client:
         start = time.monotonic()
-        with pytest.raises(MantyxTimeoutError) as caught:
+        with pytest.raises(McpTimeoutError) as caught:
             client.call("t", within(0.2))
         assert 0.19 < time.monotonic() - start < 1.0
         assert "tools/call: no response after 0.2 s" in str(caught.value)
@@ -914,7 +915,7 @@ def test_a_call_ends_at_its_deadline_and_the_server_is_told_once(handler: Callab
 @pytest.mark.parametrize("name", ["comments", "silent in the stream", "silent before the headers"])
 def test_a_call_ends_after_its_idle_time_though_comments_come(name: str) -> None:
     with McpWire(tools={"t": STUCK[name]}) as server, opened(server) as client:
-        with pytest.raises(MantyxTimeoutError, match=r"no message for 0\.2 s \(idle_timeout\)"):
+        with pytest.raises(McpTimeoutError, match=r"no message for 0\.2 s \(idle_timeout\)"):
             client.call("t", within(30, idle_timeout=0.2))
         server.wait_note(lambda note: note.get("method") == "notifications/cancelled")
 
@@ -929,7 +930,7 @@ def noting(call: Call) -> None:
 def test_messages_extend_the_idle_time_but_not_the_deadline(handler: Callable[[Call], None]) -> None:
     with McpWire(tools={"t": handler}) as server, opened(server) as client:
         start = time.monotonic()
-        with pytest.raises(MantyxTimeoutError, match="no response after"):
+        with pytest.raises(McpTimeoutError, match="no response after"):
             client.call("t", within(0.4, idle_timeout=0.15))
         assert 0.39 < time.monotonic() - start < 1.5
 
@@ -954,7 +955,7 @@ def test_time_that_a_callback_takes_is_not_the_servers_silence() -> None:
 def test_opening_is_never_cancelled() -> None:
     with McpWire(methods={"initialize": lambda call: call.peer.stay()}) as server, unopened(server) as client:
         request = Outgoing(client.message("initialize"), Era.HANDSHAKE, may_cancel=False)
-        with pytest.raises(MantyxTimeoutError):
+        with pytest.raises(McpTimeoutError):
             client.channel.exchange(request, within(0.1))
         client.channel.close()
         assert server.notes == []
@@ -972,7 +973,7 @@ def test_the_stateless_era_cancels_by_closing_the_answer() -> None:
 
     with McpWire(tools={"t": stuck}) as server:
         with unopened(server) as client:
-            with pytest.raises(MantyxTimeoutError):
+            with pytest.raises(McpTimeoutError):
                 client.stateless("tools/call", {"name": "t"}, within(0.1))
             assert closed.wait(DEADLINE_S)
         assert server.notes == []
@@ -980,7 +981,7 @@ def test_the_stateless_era_cancels_by_closing_the_answer() -> None:
 
 def test_closing_right_after_a_call_was_given_up_still_tells_the_server_and_before_the_session_ends() -> None:
     with McpWire(tools={"t": STUCK["comments"]}) as server:
-        with opened(server) as client, pytest.raises(MantyxTimeoutError):
+        with opened(server) as client, pytest.raises(McpTimeoutError):
             client.call("t", within(0.1))
         told = [r.json()["method"] if r.method == "POST" else r.method for r in server.requests]
         assert told[-2:] == ["notifications/cancelled", "DELETE"]
@@ -1163,7 +1164,7 @@ def test_a_pause_before_going_on_ends_at_the_deadline() -> None:
     tools = {"t": lambda call: primed(call, "1", 60_000)}
     with McpWire(tools=tools, keeps_sessions=False) as server, opened(server) as client:
         start = time.monotonic()
-        with pytest.raises(MantyxTimeoutError):
+        with pytest.raises(McpTimeoutError):
             client.call("t", within(0.2))
         assert time.monotonic() - start < 1.0
         assert server.of("GET") == []

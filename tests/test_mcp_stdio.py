@@ -17,7 +17,7 @@ import pytest
 
 import mantyx_sync.mcp.conversation
 import mantyx_sync.mcp.process
-from mantyx_sync import MantyxTimeoutError
+from mantyx_sync.mcp import McpTimeoutError
 from mantyx_sync.mcp.channel import Cancellation, Era, Outgoing, Waiting
 from mantyx_sync.mcp.client import McpClient
 from mantyx_sync.mcp.conversation import Conversation
@@ -237,7 +237,7 @@ def test_a_call_that_is_never_answered_ends_at_its_deadline_and_disturbs_no_othe
         failed = threading.Event()
 
         def stuck() -> None:
-            with pytest.raises(MantyxTimeoutError, match=r"tools/call: no answer after 0\.\d s; the server may have"):
+            with pytest.raises(McpTimeoutError, match=r"tools/call: no answer after 0\.\d s; the server may have"):
                 client.call_tool("never", timeout=0.4)
             failed.set()
 
@@ -255,12 +255,12 @@ def test_a_call_that_is_never_answered_ends_at_its_deadline_and_disturbs_no_othe
 
 def test_progress_extends_the_idle_time_but_not_the_deadline(client: McpClient) -> None:
     heard: list[Any] = []
-    with pytest.raises(MantyxTimeoutError, match="no answer after"):
+    with pytest.raises(McpTimeoutError, match="no answer after"):
         client.call_tool(
             "progress", {"count": 100, "pause": 0.02}, timeout=0.5, idle_timeout=0.4, on_progress=heard.append
         )
     assert 5 < len(heard) < 40
-    with pytest.raises(MantyxTimeoutError, match=r"no message for 0.2 s \(idle_timeout\)"):
+    with pytest.raises(McpTimeoutError, match=r"no message for 0.2 s \(idle_timeout\)"):
         client.call_tool("progress", {"count": 3, "ends": False}, timeout=20, idle_timeout=0.2)
 
 
@@ -268,7 +268,7 @@ def test_a_late_answer_is_dropped_and_the_next_call_gets_its_own(log: Path, capl
     caplog.set_level("DEBUG", "mantyx_sync.mcp")
     with client_of("threads", f"log={log}") as client:
         text_of(client, "echo", text="x")
-        with pytest.raises(MantyxTimeoutError):
+        with pytest.raises(McpTimeoutError):
             client.call_tool("late", {"seconds": 0.3}, timeout=0.1)
         wait_until(lambda: "an answer that nobody waits for" in caplog.text, "the answer should come late")
         assert text_of(client, "echo", text="own") == "own"
@@ -341,9 +341,9 @@ def test_a_server_that_does_not_read_cannot_hold_a_call_beyond_its_deadline(
     with client_of(f"log={log}") as client:
         assert text_of(client, "stop-reading", until=str(go_on)) == "not reading"
         began_at = time.monotonic()
-        with pytest.raises(MantyxTimeoutError, match="did not read the request in time; the server may have executed"):
+        with pytest.raises(McpTimeoutError, match="did not read the request in time; the server may have executed"):
             client.call_tool("size", {"text": "x" * 3_000_000}, timeout=0.2)
-        with pytest.raises(MantyxTimeoutError, match="did not read the request in time; it was not sent"):
+        with pytest.raises(McpTimeoutError, match="did not read the request in time; it was not sent"):
             client.call_tool("echo", {"text": "y" * 100}, timeout=0.1)
         cancelled = Cancellation()
         cancelled.set()
