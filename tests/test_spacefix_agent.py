@@ -213,7 +213,7 @@ def test_a_stream_that_ends_is_opened_again(gateway: RecordingGateway, how: str)
 
 def test_silence_is_a_dead_stream(gateway: RecordingGateway) -> None:
     gone = []
-    with Agent(**gateway.settings, idle_timeout=0.2, on_disconnect=gone.append).start():
+    with Agent(**gateway.settings, stream_idle_timeout=0.2, on_disconnect=gone.append).start():
         first = gateway.stream()
         sent_at = [time.monotonic()]
         while len(sent_at) < 5 and not first.ended.is_set():  # pings keep it alive

@@ -345,7 +345,7 @@ class Thing:
         (lambda: Agent(workers=0), "max_workers: got 0, must be a whole number from 1"),
         (lambda: Agent(workers="4"), "workers: got '4', must be a whole number above 0, a WorkerPool or None"),  # type: ignore[arg-type]
         (lambda: Agent(call_timeout=-1), "call_timeout: got -1, must be a number of seconds above 0"),
-        (lambda: Agent(idle_timeout=float("inf")), "idle_timeout: got inf, must be at most"),
+        (lambda: Agent(stream_idle_timeout=float("inf")), "stream_idle_timeout: got inf, must be at most"),
         (lambda: Agent(on_connect=5), "on_connect: got 5, must be a function"),  # type: ignore[arg-type]
         (lambda: Agent(default_headers={"Authorization": "x"}), "default_headers: must not hold Authorization"),
         (lambda: Agent(plan_limits=5), "plan_limits: got 5, must be PlanLimits"),  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ class Agent:
         workers: Union[int, WorkerPool, None] = None,
         call_timeout: float = SPACEFIX_CALL_TIMEOUT_S,
         connect_timeout: float = 10.0,
-        idle_timeout: float = 75.0,
+        stream_idle_timeout: float = 75.0,
         telemetry: bool = True,
         tracing: bool = True,
         plan_limits: PlanLimits | None = None,
@@ -89,7 +89,7 @@ class Agent:
                 16. What is beyond waits, and is told so when its time is nearly over.
             call_timeout: Seconds after which the gateway gives a call up; the project's settings can lower it.
             connect_timeout: Seconds to connect.
-            idle_timeout: Seconds of silence behind which a stream counts as dead. The gateway is heard of every 25.
+            stream_idle_timeout: Seconds of silence behind which a stream counts as dead. The gateway is heard of every 25.
             telemetry: Report the process's figures every ten seconds, for the dashboard.
             tracing: Make a span for each call where OpenTelemetry is installed.
             plan_limits: What the project's plan allows; the Free plan unless given.
@@ -112,7 +112,7 @@ class Agent:
         for field, value in (
             ("call_timeout", call_timeout),
             ("connect_timeout", connect_timeout),
-            ("idle_timeout", idle_timeout),
+            ("stream_idle_timeout", stream_idle_timeout),
         ):
             if seconds(value, field) > threading.TIMEOUT_MAX:
                 raise refusal(field, shown(value), f"be at most {int(threading.TIMEOUT_MAX)} seconds")
@@ -124,7 +124,11 @@ class Agent:
         self._workers = _pool(workers)
         self._url = url
         self._auth = _auth(agent_key, key_source)
-        self._call_timeout, self._connect_timeout, self._idle_timeout = call_timeout, connect_timeout, idle_timeout
+        self._call_timeout, self._connect_timeout, self._stream_idle_timeout = (
+            call_timeout,
+            connect_timeout,
+            stream_idle_timeout,
+        )
         self._telemetry, self._tracing = bool(telemetry), bool(tracing)
         self._plan_limits = plan_limits
         self._session = session
@@ -324,7 +328,7 @@ class Agent:
                     self._workers,
                     Hooks(*self._hooks),
                     call_timeout=self._call_timeout,
-                    idle_timeout=self._idle_timeout,
+                    idle_timeout=self._stream_idle_timeout,
                     telemetry=self._telemetry,
                     tracing=self._tracing,
                     label=self.name,
@@ -437,7 +441,7 @@ class Agent:
             self._headers,
             session=self._session,
             connect_timeout=self._connect_timeout,
-            idle_timeout=self._idle_timeout,
+            idle_timeout=self._stream_idle_timeout,
         )
 
 
