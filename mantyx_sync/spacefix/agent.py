@@ -89,7 +89,7 @@ class Agent:
                 16. What is beyond waits, and is told so when its time is nearly over.
             call_timeout: Seconds after which the gateway gives a call up; the project's settings can lower it.
             connect_timeout: Seconds to connect.
-            stream_idle_timeout: Seconds of silence behind which a stream counts as dead. The gateway is heard of every 25.
+            stream_idle_timeout: Seconds of silence behind which a stream counts as dead; the gateway pings every 25.
             telemetry: Report the process's figures every ten seconds, for the dashboard.
             tracing: Make a span for each call where OpenTelemetry is installed.
             plan_limits: What the project's plan allows; the Free plan unless given.
