@@ -29,6 +29,16 @@ needs_pydantic = pytest.mark.skipif(not HAS_PYDANTIC, reason="needs pydantic")
 MARKER = "Mrs Marker of 17 Marker Street"
 
 
+class _NoType:
+    """Stands for what is no type, with a repr that is the same in every process: it is part of a test's name."""
+
+    def __repr__(self) -> str:
+        return "<no type>"
+
+
+NO_TYPE = _NoType()
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     quickly(monkeypatch)
@@ -235,7 +245,7 @@ def test_pydantic_models_and_lists_of_them() -> None:
 
 @pytest.mark.parametrize(
     "wanted",
-    [object(), 17, Callable[[int], int], {"type": "nonsense"}, {"type": object()}, "NoSuch", "List[NoSuch]"],
+    [NO_TYPE, 17, Callable[[int], int], {"type": "nonsense"}, {"type": NO_TYPE}, "NoSuch", "List[NoSuch]"],
     ids=str,
 )
 def test_a_type_without_json_form_is_refused_before_anything_is_sent(wanted: Any) -> None:
@@ -525,7 +535,7 @@ def test_ctrl_c_in_a_validator_is_not_an_answer_that_does_not_fit() -> None:
         read("1", press)
 
 
-@pytest.mark.parametrize("validator", [17, object(), {"type": "nonsense"}])
+@pytest.mark.parametrize("validator", [17, NO_TYPE, {"type": "nonsense"}])
 def test_what_is_no_validator_is_refused(validator: Any) -> None:
     with pytest.raises(MantyxConfigError, match=r"^validator"):
         read("1", validator)

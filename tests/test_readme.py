@@ -41,4 +41,4 @@ def test_the_two_first_commands_are_printed_as_commands() -> None:
     commands = block.strip().splitlines()
     assert len(commands) == 2
     assert "examples/quickstart.py" in commands[0]
-    assert commands[1].endswith("-m pytest")
+    assert commands[1].endswith("-m pytest -n 2")
