@@ -289,6 +289,32 @@ def test_a_session_that_is_over_again_at_once_is_an_error() -> None:
     assert server.methods().count("initialize") == 2
 
 
+def test_a_caller_who_looks_first_is_told_that_the_session_is_over_and_goes_on_over_a_new_one() -> None:
+    server = FakeServer(eras=(Era.HANDSHAKE,))
+    with server.client(repeat_after_session_end=False) as client:
+        client.call_tool("add")
+        server.channels[0].lose()
+        with pytest.raises(McpSessionGone) as caught:
+            client.call_tool("add")
+        assert caught.value.sent is False
+        assert len(server.calls()) == 1
+        assert client.call_tool("add").text == "add ran"
+    assert server.methods().count("initialize") == 2
+
+
+def test_a_caller_who_looks_first_is_told_that_the_server_speaks_another_era_by_now() -> None:
+    server = FakeServer(eras=(Era.STATELESS,))
+    with server.client(repeat_after_session_end=False) as client:
+        client.call_tool("add")
+        server.eras = (Era.HANDSHAKE,)
+        server.on["tools/call"] = refuses(-32022, supported=[LEGACY])
+        with pytest.raises(McpSessionGone, match="no longer speaks version"):
+            client.call_tool("add")
+        del server.on["tools/call"]
+        assert client.call_tool("add").text == "add ran"
+        assert client.server.era is Era.HANDSHAKE
+
+
 def test_a_call_that_may_have_run_is_not_repeated() -> None:
     server = FakeServer(eras=(Era.HANDSHAKE,), on={"tools/call": raises(lambda: McpConnectionError("exited"))})
     with server.client() as client:
@@ -637,6 +663,7 @@ BAD_OPTIONS = {
     "client_info name": ({"client_info": {"version": "1"}}, r"client_info\.name: got None, must be a non-empty"),
     "max_message_bytes": ({"max_message_bytes": 1}, "max_message_bytes: got 1, must be a whole number, 1024 or above"),
     "roots": ({"roots": "/data"}, "roots: got a string, must be a list of folders"),
+    "repetition": ({"repeat_after_session_end": 1}, "repeat_after_session_end: got 1, must be True or False"),
     "a root": ({"roots": [7]}, r"roots\[0\]: got 7, must be a folder"),
     "an empty root": ({"roots": [""]}, r"roots\[0\]: got '', must be a folder"),
     "a root's uri": ({"roots": [{"uri": "http://x"}]}, r"roots\[0\]\.uri: got 'http://x', must be a file:// uri"),

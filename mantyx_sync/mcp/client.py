@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, Mapping, Sequen
 
 from ..checks import callbacks, json_copy, kind_of, refusal, seconds, shown, string, text
 from ..errors import MantyxError, cut
+from ..transport.secret import Secret
 from ..wire import Fields
 from .cancelling import as_cancellation
 from .catalog import Catalog, KnownTool, list_all
@@ -103,6 +104,7 @@ class McpClient:
             capabilities={} if roots is None else {"roots": {}},
             start_timeout=given.start_timeout,
             sends_headers=sends_headers,
+            repeats=given.repeat_after_session_end,
         )
         self._link = Link(make_channel, make_incoming, settings)
         if given.on_log is not None:
@@ -230,6 +232,11 @@ class McpClient:
         """What the server says about itself; opens it if need be (see `open`)."""
         return self.open()
 
+    @property
+    def repeats_after_session_end(self) -> bool:
+        """The option `repeat_after_session_end`."""
+        return self._options.repeat_after_session_end
+
     def list_tools(self, *, refresh: bool = False, timeout: float | None = None) -> tuple[McpTool, ...]:
         """Return all tools of the server, in its order (mcp-client §6.1).
 
@@ -272,6 +279,7 @@ class McpClient:
             McpRequestError: The server refused the request, for instance because it has no such tool.
             McpOutputError: The structured content does not fit the tool's output schema. `text` and `result` have it.
             McpInputRequired: The tool wants input from a person or a model, which is not supported.
+            McpSessionGone: The session was over, again or with `repeat_after_session_end=False`; the tool did not run.
             McpConnectionError: The server exited or the connection broke; whether the tool ran is not known.
             McpTimeoutError: A time limit passed; the server was told to stop, if it had been asked.
             McpCancelled: `cancelled` was set; the server was told to stop, if it had been asked.
@@ -528,6 +536,8 @@ def _arguments(given: object) -> Dict[str, Any]:
     if not isinstance(given, Mapping):
         raise refusal("arguments", kind_of(given), "be a mapping of names to JSON values")
     copied: Dict[str, Any] = json_copy(given, "arguments")
+    # A credential among them stays hidden: error trackers record the locals of frames.
+    copied.update({key: value for key, value in given.items() if isinstance(value, Secret)})
     return copied
 
 

@@ -77,7 +77,8 @@ class McpConnectionError(McpError, MantyxNetworkError):
 class McpSessionGone(McpError, MantyxNetworkError):
     """The server no longer knows the session, or the process that was opened is gone; nothing was executed.
 
-    The client opens a new one and repeats the request once. It raises this error if that happens again.
+    The client opens a new one and repeats the request once. It raises this error if that happens again, or at once with
+    `repeat_after_session_end=False`; the next request opens the server anew.
     """
 
     def __init__(self, message: str, *, status: int | None = None, cause: BaseException | None = None) -> None:

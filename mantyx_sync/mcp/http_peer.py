@@ -9,6 +9,7 @@ from typing import Any, Mapping
 
 from ..errors import MantyxError, MantyxNetworkError, MantyxTimeoutError, cut
 from ..transport.answers import Opened
+from ..transport.secret import SecretBytes
 from .channel import Era, Receiver
 from .errors import McpAuthError
 from .http_endpoint import Endpoint
@@ -61,7 +62,7 @@ class HttpPeer:
         """
         headers = headers_of(era, version, session, has_body=True)
         headers.update(more_headers or {})
-        return self.endpoint.open("POST", headers, encode(message), patience.left, patience.release)
+        return self.endpoint.open("POST", headers, SecretBytes(encode(message)), patience.left, patience.release)
 
     def deliver(
         self, message: Mapping[str, Any], era: Era, version: str | None, session: Session | None, patience: Patience

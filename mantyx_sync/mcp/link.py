@@ -44,6 +44,7 @@ class LinkSettings:
     capabilities: Mapping[str, Any]
     start_timeout: float
     sends_headers: bool
+    repeats: bool = True
 
 
 @dataclass
@@ -108,7 +109,7 @@ class Link:
         """Send a request; return its result and the line it came over.
 
         It is sent a second time only where the server surely did not execute it: its session was over, or it does
-        not speak the version any more.
+        not speak the version any more. With `repeats` off it is not, and what comes next opens the server anew.
 
         Args:
             method: Such as `tools/list`.
@@ -122,7 +123,8 @@ class Link:
                 response = line.channel.exchange(self._outgoing(line, method, params, waiting, headers), waiting)
                 return response_result(response, method, self.label), line
             except McpSessionGone as error:
-                if is_repeated:
+                self._drop(line)
+                if is_repeated or not self.settings.repeats:
                     raise
                 log.info("%s: opened anew: %s", self.label, error)
             except McpRequestError as error:
@@ -131,9 +133,20 @@ class Link:
                 if is_repeated or self.settings.mode != "auto":
                     raise _other_version(error, line.version, self.label) from error
                 self._memory.era = None
+                if not self.settings.repeats:
+                    self._drop(line)
+                    what = f"{self.label}: no longer speaks version {line.version}; {method} was not executed"
+                    raise McpSessionGone(what) from error
                 log.info("%s: no longer speaks version %s; opened anew", self.label, line.version)
             is_repeated = True
             line = self.line(waiting, lost=line)
+
+    def _drop(self, line: Line) -> None:
+        """Have the next call open another line than this one."""
+        state = self._own_state()
+        with state.lock:
+            if state.line is line:
+                state.line = None
 
     def describe(self, waiting: Waiting) -> McpServerInfo:
         """Return what the server says about itself; asks for it where opening did not need to."""

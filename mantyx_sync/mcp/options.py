@@ -36,6 +36,7 @@ class McpOptionArgs(TypedDict, total=False):
     client_info: Optional[Mapping[str, Any]]
     max_message_bytes: int
     roots: Optional[Iterable[Root]]
+    repeat_after_session_end: bool
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ class McpOptions:
         client_info: What the client is called: `name`, `version` and what else the protocol has.
         max_message_bytes: A larger message of the server fails the call.
         roots: Folders and `file://` uris that the server may ask for; `None` tells it that there are none to ask for.
+        repeat_after_session_end: Whether a request that was not executed because the server had ended the session, or
+            had been restarted, is sent again over a new session. `False` raises `McpSessionGone` for it instead, for
+            callers who have to look at what became of the server first; the next request opens the new session.
     """
 
     mode: str = "auto"
@@ -68,6 +72,7 @@ class McpOptions:
     client_info: Optional[Mapping[str, Any]] = None
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     roots: Optional[Iterable[Root]] = None
+    repeat_after_session_end: bool = True
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -78,6 +83,8 @@ class McpOptions:
         seconds(self.start_timeout, "start_timeout")
         callbacks(on_progress=self.on_progress, on_log=self.on_log, on_tools_changed=self.on_tools_changed)
         whole_number(self.max_message_bytes, "max_message_bytes", 1024)
+        if not isinstance(self.repeat_after_session_end, bool):
+            raise refusal("repeat_after_session_end", shown(self.repeat_after_session_end), "be True or False")
         object.__setattr__(self, "client_info", _client_info(self.client_info))
         object.__setattr__(self, "roots", None if self.roots is None else _roots(self.roots))
 
