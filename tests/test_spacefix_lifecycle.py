@@ -16,7 +16,7 @@ from mantyx_sync import MantyxConfigError, MantyxError, ToolContext, tool
 from mantyx_sync.cli import main
 from mantyx_sync.spacefix import Agent, SpaceFixRegistrationError, link
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
-from mantyx_sync.spacefix.signals import stop_signals
+from mantyx_sync.transport.signals import stop_signals
 from tests import recording_gateway
 from tests.plain_http import wait_until
 from tests.processes import Child

@@ -8,6 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from .loading import Unusable, load
+from .parsing import log_to_stderr, seconds
 
 if TYPE_CHECKING:
     from ..spacefix import Agent
@@ -27,7 +28,7 @@ def add_commands(groups: Any) -> None:
     )
     _add_agent(serve)
     serve.add_argument(
-        "--grace", type=_seconds, default=10.0, metavar="SECONDS", help="how long calls at work may go on (default: 10)"
+        "--grace", type=seconds, default=10.0, metavar="SECONDS", help="how long calls at work may go on (default: 10)"
     )
     serve.add_argument("--quiet", action="store_true", help="log warnings and errors only")
     serve.set_defaults(run=_serve)
@@ -49,7 +50,7 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    _log_to_stderr(logging.WARNING if options.quiet else logging.INFO)
+    log_to_stderr(logging.WARNING if options.quiet else logging.INFO)
     _load_agent(options.agent).run_forever(grace=options.grace)
     return 0
 
@@ -71,21 +72,3 @@ def _load_agent(place: str) -> Agent:
     if not isinstance(value, Agent):
         raise Unusable(f"{place!r} is of type {type(value).__name__}, not an Agent of mantyx_sync.spacefix")
     return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)  # argparse says what is wrong
-    if not 0 <= value <= 86_400:
-        raise argparse.ArgumentTypeError(f"got {text!r}, must be from 0 to 86400 seconds")
-    return value
-
-
-def _log_to_stderr(level: int) -> None:
-    """Show what the agent does, unless the caller's module has set logging up."""
-    logger = logging.getLogger("mantyx_sync")
-    if logging.getLogger().handlers or any(type(handler) is not logging.NullHandler for handler in logger.handlers):
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logger.addHandler(handler)
-    logger.setLevel(level)

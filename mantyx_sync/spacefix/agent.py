@@ -12,10 +12,10 @@ from ..checks import callbacks, refusal, seconds, sequence, shown, string
 from ..errors import MantyxConfigError, MantyxError
 from ..limits import SPACEFIX_CALL_TIMEOUT_S
 from ..settings import ClientSettings, hidden
+from ..transport.signals import stop_signals
 from .items import Prompt, Resource, prompt, resource
 from .registration import PlanLimits, Registration, summary
 from .served import expose
-from .signals import stop_signals
 from .status import AgentStatus, CallReport, Disconnect
 from .workers import WorkerPool, shared_workers
 

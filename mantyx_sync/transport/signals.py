@@ -6,9 +6,9 @@ import contextlib
 import signal
 import threading
 from types import FrameType
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator, Optional
 
-from ..transport.bell import Bell
+from .bell import Bell
 
 __all__ = ["StopRequest", "stop_signals"]
 
@@ -18,11 +18,12 @@ _SLICE_S = 0.25  # where the system hands a signal to another thread, its handle
 class StopRequest:
     """Whether a signal has asked for the end, and a wait that one ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_stop: Optional[Callable[[], None]] = None) -> None:
         self.number: int | None = None
         """The signal that came."""
         self.is_urgent = False
         """Set once the second signal has done its work: those that follow change nothing."""
+        self._on_stop = on_stop
         self._bell = Bell()
 
     def wait(self) -> None:
@@ -37,15 +38,20 @@ class StopRequest:
             raise KeyboardInterrupt  # whoever asks twice does not want to wait
         self.number = number
         self._bell.ring()
+        if self._on_stop is not None:
+            self._on_stop()
 
 
 @contextlib.contextmanager
-def stop_signals() -> Iterator[StopRequest]:
+def stop_signals(on_stop: Optional[Callable[[], None]] = None) -> Iterator[StopRequest]:
     """Notice SIGTERM and SIGINT in the block instead of what they did before; the second one interrupts.
 
     Off the main thread, where Python has no handlers of signals, only the wait is of use.
+
+    Args:
+        on_stop: Called in the handler, inside any line of code: it takes no lock.
     """
-    request = StopRequest()
+    request = StopRequest(on_stop)
     previous: list[tuple[int, Any]] = []
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
