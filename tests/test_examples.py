@@ -24,6 +24,12 @@ SAYS = {
         "there is no order 18",
     ],
     "background_run": ["started run_", "answer: ", "in_stock is 4", "the same answer: "],
+    "loom_worker": [
+        "stock keeper: Count the stock of the item",
+        "count_stock({'item': 'hose'})",
+        "There are 4 left.",
+        "list: {'hose': 4}",
+    ],
     "many_runs": ['"hose"? -> ', '"rake"? -> ', '"shovel"? -> ', '"bucket"? -> ', "18.5"],
     "mcp_tools": [
         "mountains_mountain_height({'mountain': 'Jungfrau'}) at mountains",

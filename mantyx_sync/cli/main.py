@@ -13,7 +13,7 @@ from typing import Sequence
 
 from .._version import __version__
 from ..errors import MantyxError
-from . import spacefix
+from . import loom, spacefix
 from .loading import Unusable
 
 __all__ = ["main"]
@@ -50,6 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=_program(), description="Tools of mantyx-sync.")
     parser.add_argument("--version", action="version", version=f"mantyx-sync {__version__}")
     groups = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    loom.add_commands(groups)
     spacefix.add_commands(groups)
     return parser
 
