@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from mantyx_sync.local import LocalGateway, LocalServer, OAuthApp
+from mantyx_sync.loom import LoomClient
+from tests.loom_double.caller import Caller
 
 README = Path(__file__).parent.parent / "README.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -21,6 +23,8 @@ def test_every_snippet_runs_in_order(monkeypatch: pytest.MonkeyPatch, capsys: py
     monkeypatch.setenv("SHOP_CLIENT_SECRET", shop.client_secret)
     monkeypatch.setenv("SHOP_REFRESH_TOKEN", "mantyx_rt_shop")
     monkeypatch.chdir(README.parent)  # commands in it are relative
+    # The service of Loom is nothing that a machine without a project has.
+    monkeypatch.setattr(LoomClient, "connect", lambda: LoomClient(Caller(), entry="/mcp"))
     with LocalServer(oauth_apps=[shop]) as server, LocalGateway() as gateway:
         monkeypatch.setenv("SPACEFIX_URL", gateway.url)
         monkeypatch.setenv("SPACEFIX_AGENT_KEY", gateway.add_project().agent_key)
