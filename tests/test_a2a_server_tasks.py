@@ -801,7 +801,9 @@ def subscribed(url: str, task_id: str) -> socket.socket:
     params = {"jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task_id}}
     body = json.dumps(params).encode()
     connection = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=DEADLINE_S)
-    head = f"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     connection.sendall(head.encode() + body)
     received = b""
     while b"data: " not in received:
