@@ -6,6 +6,7 @@ import collections
 import copy
 import json
 import pickle
+import re
 import sys
 import typing
 import uuid
@@ -210,7 +211,9 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("hint", "good", "bad"), TABLE, ids=[str(row[0]) for row in TABLE])
+@pytest.mark.parametrize(
+    ("hint", "good", "bad"), TABLE, ids=[re.sub(" at 0x[0-9a-f]+", "", str(row[0])) for row in TABLE]
+)
 def test_hints_convert_what_their_schema_takes_and_refuse_the_rest(hint, good, bad):
     if isinstance(hint, str) and "collections" in hint:
         hint = collections.abc.Iterable[int]
