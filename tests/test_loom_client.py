@@ -42,7 +42,7 @@ from mantyx_sync.loom import (
 )
 from mantyx_sync.loom.envelope import read_result
 from mantyx_sync.loom.errors import request_error
-from mantyx_sync.mcp import McpClient, McpOutputError, McpRequestError, McpStatusError
+from mantyx_sync.mcp import McpClient, McpOutputError, McpRequestError, McpSessionGone, McpStatusError
 from mantyx_sync.mcp.results import McpResult
 from mantyx_sync.transport.secret import Secret
 
@@ -533,6 +533,15 @@ def test_a_run_that_was_accepted_but_is_not_shown_can_be_asked_for_later(client:
     outcome = client.resolve(caught.value.operation)
     assert outcome.run is not None
     assert len(caller.effects("run")) == 1
+
+
+def test_what_only_asks_is_asked_again_over_a_new_session(client: LoomClient, caller: Caller) -> None:
+    caller.forget_session()
+    assert client.list_runs() == ()
+    caller.forget_session()
+    with pytest.raises(McpSessionGone):
+        client.mirror_export(MIRROR, "/p")
+    assert caller.effects("export") == []
 
 
 def test_a_client_within_another_time_limit_shares_the_session(client: LoomClient, caller: Caller) -> None:

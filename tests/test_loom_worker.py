@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 from typing import Any, Callable
 
@@ -25,11 +26,14 @@ from mantyx_sync.loom import (
     TaskStore,
 )
 from mantyx_sync.loom import task as task_module
+from mantyx_sync.loom import worker as worker_module
 from mantyx_sync.loom.store import TaskKey
+from mantyx_sync.mcp import McpStatusError
 
 from .loom_double import engine as engine_module
 from .loom_double.caller import Caller
-from .loom_double.engine import Refused
+from .loom_double.engine import MAX_RECEIPTS, Receipt, Refused
+from .loom_double.scenarios import strict
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -50,7 +54,11 @@ class Bench:
 
     def worker(self, execute: Callable[[LoomTask], Any], **options: Any) -> LoomWorker:
         return LoomWorker(
-            self.client, execute, store=self.store, on_done=lambda _task, error: self.errors.append(error), **options
+            self.client,
+            strict(execute),
+            store=self.store,
+            on_done=lambda _task, error: self.errors.append(error),
+            **options,
         )
 
     def work(self, execute: Callable[[LoomTask], Any]) -> bool:
@@ -554,7 +562,9 @@ def test_a_stopped_worker_does_not_wait_for_a_tool_and_the_next_one_gets_its_out
         worker[0].stop()
 
     worker.append(bench.worker(execute))
+    begin = time.monotonic()
     worker[0].run_forever()
+    assert time.monotonic() - begin < 20, "held for a minute"
     assert (bench.status, bench.reasons) == ("waiting", ["stopped"])
     bench.caller.engine.hold.set()
     assert bench.work(lambda task: task.call_tool("hold", {"word": "x"}) and READY)
@@ -576,6 +586,80 @@ def test_a_result_that_comes_although_the_worker_stops_is_handed_in(bench: Bench
 
 
 # ------------------------------------------------------------------------------------------- odd ends
+
+
+def receipts(bench: Bench) -> dict[str, Receipt]:
+    call = bench.caller.engine._runs[bench.run_id].call
+    assert call is not None
+    return call.receipts
+
+
+def test_a_service_that_has_256_receipts_of_a_task_takes_no_more_whatever_we_know(bench: Bench) -> None:
+    for number in range(MAX_RECEIPTS):
+        receipt = receipts(bench)[str(number)] = Receipt("echo", {})
+        receipt.done.set()
+
+    def execute(task: LoomTask) -> Any:
+        with pytest.raises(LoomTaskClosed) as caught:
+            echo(task)
+        assert caught.value.reason == "limit"
+        return READY
+
+    assert bench.work(execute)
+    assert (bench.status, bench.errors) == ("completed", [None])
+
+
+def test_a_call_waits_for_a_tool_that_an_earlier_process_began(bench: Bench) -> None:
+    running = receipts(bench)["of another life"] = Receipt("slow", {})
+
+    def execute(task: LoomTask) -> Any:
+        bench.caller.before("call_agent_tool", lambda: bench.caller.before("call_agent_tool", running.done.set))
+        echo(task)
+        return READY
+
+    assert bench.work(execute)
+    assert (bench.status, bench.caller.effects("echo")) == ("completed", [{"word": "hi"}])
+
+
+def test_an_executor_that_calls_no_tools_hears_that_its_run_was_cancelled(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "WATCH_S", 0.02)
+
+    def execute(task: LoomTask) -> Any:
+        bench.client.cancel_run(bench.run_id)
+        assert task.cancelled.wait(10)
+        assert task.lost_reason == "cancelled"
+        raise RuntimeError
+
+    assert bench.work(execute)
+    assert bench.reasons == ["cancelled"]
+    assert bench.caller.count("fail_agent_call") == 0
+
+
+def test_a_result_that_the_service_cannot_take_is_given_up_with_the_reason(bench: Bench) -> None:
+    def refuse() -> None:
+        raise McpStatusError("too large", status=400)
+
+    bench.caller.before("complete_agent_call", refuse)
+    assert bench.work(lambda task: READY)
+    assert bench.caller.effects("fail") == ["the service did not take the result: HTTP 400"]
+    assert isinstance(bench.errors[0], TaskFailed)
+
+
+def test_an_end_that_an_earlier_process_may_have_handed_in_is_found_in_the_run(bench: Bench) -> None:
+    bench.store.folder.mkdir()
+    journal = bench.store.begin(bench.key(bench.call_id))
+    claim = bench.client.claim_agent_call(bench.run_id, bench.call_id, journal.claim_id)
+    journal.note_ending("complete", READY)
+
+    def arrives_late() -> None:
+        bench.caller.engine.call("complete_agent_call", {**claim.reference, "result": READY})
+        bench.caller.engine._runs[bench.run_id].closed_calls.clear()
+
+    bench.caller.before("complete_agent_call", arrives_late)
+    assert bench.work(lambda task: pytest.fail("worked again"))
+    assert (bench.status, bench.errors) == ("completed", [None])
 
 
 def test_a_result_that_the_service_finds_wrong_after_all_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
