@@ -23,6 +23,7 @@ from mantyx_sync.loom import (
 )
 
 from .loom_double.caller import Caller
+from .loom_double.pace import quick  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -21,6 +21,7 @@ from mantyx_sync.cli import main
 from mantyx_sync.loom import LoomClient
 
 from .loom_double.caller import Caller
+from .loom_double.pace import quick  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).parent.parent
 PROXY = f"{sys.executable} -m tests.loom_double.proxy"

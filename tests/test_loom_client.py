@@ -48,6 +48,7 @@ from mantyx_sync.transport.secret import Secret
 
 from .loom_double.caller import Caller
 from .loom_double.engine import TOOLS
+from .loom_double.pace import quick  # noqa: F401 - a fixture
 from .loom_double.table import TABLE
 
 ANSWERS = {"when": "Tuesday", "note": SKIP}

@@ -10,6 +10,7 @@ import pytest
 from mantyx_sync.loom import LoomClient
 
 from .loom_double.caller import Caller
+from .loom_double.pace import quick  # noqa: F401 - a fixture
 from .loom_double.scenarios import FAULTS, MISHAPS, OPERATIONS, OTHERS, STEPS, check_operation, check_step
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

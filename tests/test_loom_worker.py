@@ -33,6 +33,7 @@ from mantyx_sync.mcp import McpStatusError
 from .loom_double import engine as engine_module
 from .loom_double.caller import Caller
 from .loom_double.engine import MAX_RECEIPTS, Receipt, Refused
+from .loom_double.pace import quick  # noqa: F401 - a fixture
 from .loom_double.scenarios import strict
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

@@ -40,17 +40,16 @@ LOOK_TIMEOUT_S = 30.0
 class Pace:
     """How long to wait before looking again: longer and longer while nothing changes. Does no I/O."""
 
-    def __init__(self, first: float = POLL_FIRST_S, last: float = POLL_LAST_S) -> None:
-        self._first, self._last = first, last
-        self._next = first
+    def __init__(self) -> None:
+        self._next = POLL_FIRST_S
 
     def changed(self) -> None:
         """Something happened: look again soon."""
-        self._next = self._first
+        self._next = POLL_FIRST_S
 
     def next_delay(self) -> float:
         """Return the seconds to wait now."""
-        delay, self._next = self._next, min(self._last, self._next * 1.5)
+        delay, self._next = self._next, min(POLL_LAST_S, self._next * 1.5)
         return delay
 
 

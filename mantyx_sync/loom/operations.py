@@ -32,6 +32,9 @@ from .runs import LoomRun, OperationReceipt
 
 __all__ = ["LedgerAnswer", "Operation", "Outcome", "OutcomeStatus", "Step", "Submission"]
 
+FIRST_WAIT_S = 0.1
+LAST_WAIT_S = 2.0
+
 LEDGER_TOOLS = frozenset({"run", "answer_ask", "cancel_run", "pause_run", "resume_run"})
 
 # Refusals that say themselves that nothing was applied. Behind any other code anything may have happened.
@@ -344,7 +347,7 @@ class Submission:
         self.step, self.delay = step, 0.0
 
     def _wait(self, step: Step) -> None:
-        self.step, self.delay = step, min(2.0, 0.1 * 2**self._waits)
+        self.step, self.delay = step, min(LAST_WAIT_S, FIRST_WAIT_S * 2**self._waits)
         self._waits += 1
 
     def _end(self, status: OutcomeStatus) -> None:

@@ -42,7 +42,7 @@ def _break(given: Any) -> Any:
 
 SAVE = Tool("save_order", "Store the order", _IDS, _save)
 ECHO = Tool("echo", "Say it again", _WORD, _echo)
-SLOW = Tool("slow", "Take a while", _WORD, _echo, seconds=0.5)
+SLOW = Tool("slow", "Take a while", _WORD, _echo, seconds=0.1)
 LONG = Tool("long", "Take long", _WORD, _echo, seconds=20.0)
 BROKEN = Tool("broken", "Fail", _WORD, _break)
 FINISH = Tool("finish", "Close the books", _WORD, _echo, is_end_tool=True)

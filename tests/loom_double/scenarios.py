@@ -152,7 +152,7 @@ MISHAPS: Dict[str, Mishap] = {
     ),
     "the answer is lost after admission, then a restart": Mishap(_lose_and_restart("after"), LoomInstanceChanged, 1, 1),
     "the ledger is not sure": Mishap(lambda service, tool: service.wish(indeterminate=True), LoomIndeterminate, 0, 1),
-    "it is decided later": Mishap(lambda service, tool: service.wish(pending=0.2), None, 1, 1, ("get_operation",)),
+    "it is decided later": Mishap(lambda service, tool: service.wish(pending=0.05), None, 1, 1, ("get_operation",)),
 }
 
 
