@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import abc
+
 __all__ = ["FrameLog"]
 
 
-class FrameLog:
+class FrameLog(abc.ABC):
     """Encoded SSE frames in the order they are to be sent. Readers come and go; `frames` may grow from any thread.
 
     A subclass says when the log is complete. With `forgets`, frames are dropped once they are sent: for a log that
@@ -21,9 +23,9 @@ class FrameLog:
         self.announced = False
 
     @property
+    @abc.abstractmethod
     def is_terminal(self) -> bool:
         """Whether the log is complete; a stream that has sent it all then ends."""
-        raise NotImplementedError
 
-    def reader_left(self) -> None:
+    def reader_left(self) -> None:  # noqa: B027 - a hook: most logs need not know
         """Take notice, on the socket loop's thread, that a stream fed from this log has ended, whoever ended it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import atexit
 import collections
 import contextlib
@@ -31,7 +32,7 @@ MAX_KEPT_BODY_BYTES = 65536
 STOP_TIMEOUT_S = 10.0
 
 
-class LoopbackServer:
+class LoopbackServer(abc.ABC):
     """An HTTP server on a loopback address; a subclass answers its requests.
 
     Args:
@@ -79,23 +80,23 @@ class LoopbackServer:
 
     # ------------------------------------------------- for subclasses to fill
 
+    @abc.abstractmethod
     def _handle(self, request: Request) -> Answer:
         """Answer a request, on the socket loop's thread and without blocking."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _route_of(self, request: Request) -> str:
         """Name the route of a request, the empty string for none."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def _refuse(self, status: int, message: str) -> Response:
         """Answer what cannot be read (4xx), or what `_handle` failed at (500)."""
-        raise NotImplementedError
 
     def _first_headers(self) -> list[tuple[str, str]]:
         """Return what the head of every answer begins with."""
         return []
 
-    def _loop_ended(self) -> None:
+    def _loop_ended(self) -> None:  # noqa: B027 - a hook: not every server has something left
         """See to what is left when the last connection is closed; the workers still run."""
 
     # ------------------------------------------------------------- lifetime
