@@ -56,7 +56,7 @@ def last():
 USE = "text_of(client, 'echo', text='x')\n"
 ENDINGS = {
     "sys.exit(3)": 3,
-    "threading.Thread(target=lambda: (time.sleep(0.1), text_of(client, 'echo', text='x'))).start()": 0,
+    "threading.Thread(target=lambda: (threading.main_thread().join(), text_of(client, 'echo', text='x'))).start()": 0,
     "atexit.register(lambda: text_of(client, 'echo', text='x'))": 0,
     """
 for _ in range(3):
@@ -64,12 +64,14 @@ for _ in range(3):
 kept = [client_of('ignore-eof', 'ignore-term', env=env) for _ in range(3)]
 for other in kept: text_of(other, 'echo', text='x')
 
+began = threading.Event()
+
 def call():
-    try: client.call_tool('never')
+    try: client.call_tool('progress', {'count': 1, 'ends': False}, on_progress=lambda _: began.set())
     except McpError: pass
 
 threading.Thread(target=call, daemon=True).start()
-time.sleep(0.1)
+assert began.wait(20)
 """: 0,
 }
 
@@ -116,8 +118,11 @@ except KeyboardInterrupt:
 FORK = """
 parents = text_of(client, "pids")
 # A thread of the parent holds whatever lock it holds at the moment of the fork.
-threading.Thread(target=lambda: client.call_tool("slow", {"seconds": 0.2}), daemon=True).start()
-time.sleep(0.1)
+began = threading.Event()
+given = {"count": 20, "pause": 0.02}
+call = lambda: client.call_tool("progress", given, on_progress=lambda _: began.set())
+threading.Thread(target=call, daemon=True).start()
+assert began.wait(20)
 child = os.fork()
 if not child:
     try:
