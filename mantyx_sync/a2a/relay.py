@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from ..events import AssistantDelta, AssistantMessage, RunEvent, ToolFile, ToolFiles
 from ..results import RunResult
 from . import strict_json
+from .inputs import JSON
 from .objects import DataPart, FilePart, Part, TextPart
 from .tasks import TaskRecord
 
@@ -15,8 +16,6 @@ __all__ = ["FetchFile", "Relay"]
 
 FetchFile = Callable[[ToolFile], Union[str, bytes, None]]
 """From a file that a tool of the platform made to its address or its bytes; `None` keeps it from the caller."""
-
-JSON = "application/json"
 
 
 class Relay:
