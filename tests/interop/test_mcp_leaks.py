@@ -86,8 +86,7 @@ def test_fifty_interpreters_that_forget_to_close_leave_nothing(ending: str, opti
     traces = Traces()
     last_line, code = ENDINGS[ending]
     script_text = SCRIPT.format(options=options, mark=MARK, ending=last_line)
-    # Half of the fifty ends are those of servers that would not end by themselves.
-    for _ in range(TIMES // 2 // AT_ONCE):
+    for _ in range(TIMES // AT_ONCE):
         scripts = [
             subprocess.Popen(
                 [sys.executable, "-c", script_text],
