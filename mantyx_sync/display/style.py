@@ -1,0 +1,234 @@
+"""The one stylesheet of what we show in notebooks and pages: light and dark, wide and narrow."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+__all__ = ["PREFIX", "stylesheet"]
+
+PREFIX = "mx-"
+"""What every class of ours begins with."""
+
+# Text on any of these backgrounds keeps a contrast of at least 4.5 to 1.
+_LIGHT = """
+color-scheme: light; --mx-bg: #ffffff; --mx-panel: #f5f6f8; --mx-line: #dde1e7; --mx-text: #1c2025; --mx-soft: #58616c;
+--mx-accent: #2f4fc4; --mx-accent-bg: #e9eeff; --mx-good: #12652f; --mx-good-bg: #e5f4ea;
+--mx-warn: #774b00; --mx-warn-bg: #fff2d4; --mx-bad: #a5190f; --mx-bad-bg: #fdebe9;
+--mx-bar-turn: #c3cdf3; --mx-bar-text: #5f7be0; --mx-bar-think: #cbb5e8; --mx-bar-run: #2f9e73; --mx-bar-wait: #c9ced6;
+--mx-bar-post: #8fd0b5; --mx-bar-bad: #cf4438;
+"""
+_DARK = """
+color-scheme: dark; --mx-bg: #17191d; --mx-panel: #202329; --mx-line: #363b45; --mx-text: #e7e9ec; --mx-soft: #a7afba;
+--mx-accent: #9db2ff; --mx-accent-bg: #232c4a; --mx-good: #7ad796; --mx-good-bg: #16321f;
+--mx-warn: #e8bb55; --mx-warn-bg: #362b10; --mx-bad: #ff9d94; --mx-bad-bg: #3e1d1b;
+--mx-bar-turn: #353f66; --mx-bar-text: #6f8bf2; --mx-bar-think: #66508c; --mx-bar-run: #38a87d; --mx-bar-wait: #4a505b;
+--mx-bar-post: #2c5f4c; --mx-bar-bad: #e0584c;
+"""
+# A notebook's own theme outweighs what the machine prefers. JupyterLab and nbconvert; VS Code; Colab; Sphinx.
+_LIGHT_PLACES = ('[data-jp-theme-light="true"]', ".vscode-light", ".vscode-high-contrast-light", "[theme=light]")
+_DARK_PLACES = (
+    '[data-jp-theme-light="false"]',
+    ".vscode-dark",
+    ".vscode-high-contrast:not(.vscode-high-contrast-light)",
+    "[theme=dark]",
+    '[data-theme="dark"]',
+)
+
+# Each rule is scoped by `_scoped`, so that none can reach what is not ours. No comma inside a selector.
+_RULES = """
+& {
+  display: block; box-sizing: border-box; max-width: 1040px; margin: 4px 0; container: mx / inline-size;
+  contain-intrinsic-inline-size: 300px; background: none; color: var(--mx-text); font: 14px/1.5 system-ui,
+  -apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", Arial, sans-serif; text-align: start;
+  overflow-wrap: anywhere;
+}
+* { box-sizing: border-box; }
+style { display: none; }
+.mx-card { background: var(--mx-bg); border: 1px solid var(--mx-line); border-radius: 10px; padding: 16px 18px; }
+.mx-card > * + * { margin-top: 14px; }
+.mx-card + .mx-card { margin-top: 12px; }
+.mx-head { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 10px; }
+.mx-title { font-size: 15px; font-weight: 650; }
+.mx-id { font-family: var(--mx-mono); font-size: 12.5px; color: var(--mx-soft); }
+.mx-soft { color: var(--mx-soft); }
+.mx-small { font-size: 12.5px; }
+.mx-strong { font-weight: 600; }
+.mx-mono { font-family: var(--mx-mono); font-size: 12.5px; }
+.mx-grow { flex: 1 1 auto; min-width: 0; }
+.mx-end { margin-inline-start: auto; }
+.mx-badge {
+  display: inline-block; padding: 1px 8px; border-radius: 999px; font-size: 12px; font-weight: 600; line-height:
+  18px; white-space: nowrap; max-width: 100%; overflow: hidden; text-overflow: ellipsis; vertical-align: baseline;
+  color: var(--mx-soft); background: var(--mx-panel); border: 1px solid var(--mx-line);
+}
+.mx-badge.mx-good { color: var(--mx-good); background: var(--mx-good-bg); border-color: transparent; }
+.mx-badge.mx-warn { color: var(--mx-warn); background: var(--mx-warn-bg); border-color: transparent; }
+.mx-badge.mx-bad { color: var(--mx-bad); background: var(--mx-bad-bg); border-color: transparent; }
+.mx-badge.mx-accent { color: var(--mx-accent); background: var(--mx-accent-bg); border-color: transparent; }
+.mx-good { color: var(--mx-good); }
+.mx-warn { color: var(--mx-warn); }
+.mx-bad { color: var(--mx-bad); }
+.mx-accent { color: var(--mx-accent); }
+.mx-facts { display: flex; flex-wrap: wrap; gap: 4px 20px; margin-bottom: 0; padding: 0; }
+.mx-fact { display: flex; flex-wrap: wrap; gap: 0 6px; font-size: 12.5px; }
+.mx-fact dt { color: var(--mx-soft); font-weight: 400; margin: 0; }
+.mx-fact dd { margin: 0; font-variant-numeric: tabular-nums; }
+.mx-section > * + * { margin-top: 6px; }
+.mx-label { display: block; font-size: 12px; font-weight: 650; color: var(--mx-soft); letter-spacing: 0.02em; }
+.mx-prose {
+  display: block; max-width: 76ch; margin: 0; font: inherit; font-size: 15px; line-height: 1.6; white-space:
+  pre-wrap; overflow-wrap: anywhere;
+}
+.mx-code {
+  display: block; margin: 0; padding: 10px 12px; max-height: 360px; overflow: auto; background: var(--mx-panel);
+  color: var(--mx-text); border: 0; border-radius: 6px; font-family: var(--mx-mono); font-size: 12.5px;
+  line-height: 1.5; white-space: pre-wrap; overflow-wrap: anywhere; tab-size: 2;
+}
+.mx-cut { display: block; font-size: 12.5px; color: var(--mx-soft); font-style: italic; }
+.mx-note {
+  display: flex; gap: 8px; padding: 7px 11px; border-radius: 6px; background: var(--mx-panel);
+  border-inline-start: 3px solid var(--mx-line); font-size: 13px;
+}
+.mx-note + .mx-note { margin-top: 6px; }
+.mx-note.mx-warn { color: var(--mx-text); background: var(--mx-warn-bg); border-color: var(--mx-warn); }
+.mx-note.mx-bad { color: var(--mx-text); background: var(--mx-bad-bg); border-color: var(--mx-bad); }
+.mx-note.mx-accent { color: var(--mx-text); background: var(--mx-accent-bg); border-color: var(--mx-accent); }
+.mx-note > .mx-mark { font-weight: 700; }
+.mx-note.mx-warn > .mx-mark { color: var(--mx-warn); }
+.mx-note.mx-bad > .mx-mark { color: var(--mx-bad); }
+.mx-fold { display: block; margin: 0; padding: 0; }
+.mx-fold > summary {
+  display: flex; flex-wrap: nowrap; align-items: baseline; gap: 8px; cursor: pointer; list-style: none; padding:
+  3px 0; border-radius: 4px;
+}
+.mx-fold > summary::-webkit-details-marker { display: none; }
+.mx-fold > summary::before {
+  content: ""; flex: none; width: 0; height: 0; align-self: center; border: 4.5px solid transparent;
+  border-inline-start: 6px solid var(--mx-soft); border-inline-end: 0;
+}
+.mx-fold[open] > summary::before { transform: rotate(90deg); }
+.mx-fold > summary:hover { background: var(--mx-panel); }
+.mx-fold > summary:focus-visible { outline: 2px solid var(--mx-accent); outline-offset: 2px; }
+.mx-fold > .mx-inside { padding: 4px 0 8px 14px; }
+.mx-inside > * + * { margin-top: 8px; }
+.mx-one { flex: 0 1 auto; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.mx-list { display: block; margin: 0; padding: 0; list-style: none; }
+.mx-rows > * { border-top: 1px solid var(--mx-line); }
+.mx-rows > *:last-child { border-bottom: 1px solid var(--mx-line); }
+.mx-rows > .mx-fold > summary { padding: 6px 4px; }
+.mx-plan { display: block; margin: 0; padding: 0; list-style: none; }
+.mx-step { display: flex; gap: 9px; align-items: baseline; padding: 2px 0; }
+.mx-step > .mx-mark { flex: none; width: 1.2em; text-align: center; font-weight: 700; color: var(--mx-soft); }
+.mx-step.mx-done > .mx-mark { color: var(--mx-good); }
+.mx-step.mx-active > .mx-mark { color: var(--mx-accent); }
+.mx-step.mx-active > .mx-what { font-weight: 600; }
+.mx-step.mx-failed > .mx-mark { color: var(--mx-bad); }
+.mx-step.mx-skipped > .mx-what { color: var(--mx-soft); text-decoration: line-through; }
+.mx-meter { display: block; height: 5px; border-radius: 3px; background: var(--mx-line); overflow: hidden; }
+.mx-meter > span { display: block; height: 5px; border-radius: 3px; background: var(--mx-accent); }
+.mx-meter.mx-good > span { background: var(--mx-good); }
+.mx-meter.mx-bad > span { background: var(--mx-bad); }
+.mx-scroll { display: block; max-width: 100%; overflow-x: auto; }
+.mx-table {
+  display: table; width: 100%; margin: 0; border-collapse: collapse; border: 0; font-size: 13px; line-height:
+  1.45; table-layout: auto;
+}
+.mx-table th {
+  padding: 5px 12px 5px 0; border: 0; border-bottom: 1px solid var(--mx-line); text-align: start; vertical-align:
+  bottom; font-weight: 600; font-size: 12px; color: var(--mx-soft); white-space: nowrap;
+}
+.mx-table td {
+  padding: 6px 12px 6px 0; border: 0; border-bottom: 1px solid var(--mx-line); text-align: start; vertical-align:
+  top; max-width: 420px;
+}
+.mx-table tr:last-child > td { border-bottom: 0; }
+.mx-table .mx-num { text-align: end; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.mx-table .mx-tight { white-space: nowrap; }
+.mx-table tr > *:last-child { padding-inline-end: 0; }
+.mx-chat { display: block; }
+.mx-said { padding: 9px 13px; border-radius: 9px; background: var(--mx-panel); }
+.mx-said + .mx-said { margin-top: 8px; }
+.mx-said.mx-user { background: var(--mx-accent-bg); margin-inline-start: min(12%, 90px); }
+.mx-said > .mx-label { margin-bottom: 2px; }
+a { color: var(--mx-accent); text-decoration: underline; text-underline-offset: 2px; }
+.mx-hidden {
+  position: absolute; width: 1px; height: 1px; margin: -1px; padding: 0; overflow: hidden; clip-path: inset(50%);
+  white-space: nowrap; border: 0;
+}
+"""
+
+# In a narrow cell or on a telephone: less air, and a table's rows become cards with their columns' names.
+_NARROW = """
+.mx-card { padding: 12px 13px; }
+.mx-cards { display: block; }
+.mx-cards > thead { display: none; }
+.mx-cards > tbody { display: block; }
+.mx-cards > tbody > tr { display: block; padding: 8px 0; border-bottom: 1px solid var(--mx-line); }
+.mx-cards > tbody > tr:last-child { border-bottom: 0; }
+.mx-cards > tbody > tr > td {
+  display: flex; gap: 12px; padding: 1px 0; border: 0; max-width: none; text-align: start; white-space: normal;
+}
+.mx-cards > tbody > tr > td::before {
+  content: attr(data-label); flex: none; width: 104px; color: var(--mx-soft); font-size: 12.5px;
+}
+.mx-cards > tbody > tr > td:empty { display: none; }
+.mx-cards > tbody > tr > td > * { min-width: 0; }
+.mx-fold > .mx-inside { padding-inline-start: 4px; }
+.mx-wide { display: none; }
+"""
+
+_MONO = '--mx-mono: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace;'
+# Twice the class: what a notebook says of tables and preformatted text weighs less than that.
+_ROOT = ".mx-root.mx-root"
+_PAGE = """
+html.mx-page { color-scheme: light dark; background: #f5f6f8; -webkit-text-size-adjust: 100%; }
+html.mx-page > body { margin: 0 auto; max-width: 1040px; padding: 20px 16px 40px; }
+@media (prefers-color-scheme: dark) { html.mx-page { background: #0f1114; } }
+@media (max-width: 600px) { html.mx-page > body { padding: 8px 8px 24px; } }
+"""
+
+
+@functools.cache
+def stylesheet(*, of_page: bool = False) -> str:
+    """Return the rules; every one is of `.mx-root` or below it.
+
+    Args:
+        of_page: Add what a page of our own needs around its roots.
+    """
+    return "".join(
+        [
+            # What the notebook says of elements ends at our door; what is inside a picture has attributes to keep.
+            f"{_ROOT} *:not(svg, svg *) {{ all: revert; }}\n",
+            f".mx-root {{ {_MONO} {_flat(_LIGHT)} }}\n",
+            f"@media (prefers-color-scheme: dark) {{ .mx-root {{ {_flat(_DARK)} }} }}\n",
+            f"{_inside(_LIGHT_PLACES)} {{ {_flat(_LIGHT)} }}\n",
+            f"{_inside(_DARK_PLACES)} {{ {_flat(_DARK)} }}\n",
+            _scoped(_RULES),
+            # The second is for browsers that cannot ask how wide their container is.
+            f"@container mx (max-width: 560px) {{\n{_scoped(_NARROW)}}}\n",
+            f"@supports not (container-type: inline-size) {{ @media (max-width: 600px) {{\n{_scoped(_NARROW)}}} }}\n",
+            _PAGE.lstrip() if of_page else "",
+        ]
+    )
+
+
+def _flat(declarations: str) -> str:
+    return " ".join(declarations.split())
+
+
+def _inside(places: tuple[str, ...]) -> str:
+    return ", ".join(f"{place} .mx-root" for place in places)
+
+
+def _scoped(rules: str) -> str:
+    found = re.findall(r"([^{}]+)\{([^{}]*)\}", rules)
+    return "".join(
+        f"{', '.join(_below_root(one.strip()) for one in selectors.split(','))} {{ {_flat(body)} }}\n"
+        for selectors, body in found
+    )
+
+
+def _below_root(selector: str) -> str:
+    # `*` and bare elements weigh less than our classes, and must outweigh `all: revert`.
+    return _ROOT if selector == "&" else f"{_ROOT}.mx-root {selector}"
