@@ -25,7 +25,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
+from mantyx_sync.views import Timed
+
 if TYPE_CHECKING:
+    from mantyx_sync.events import RunEvent
+    from mantyx_sync.timing import RunTiming
     from mantyx_sync.values import RunModelInfo, StructuredOutputInfo, TokenUsage
 
 __all__ = [
@@ -265,12 +269,13 @@ class MantyxServerError(MantyxAPIError):
     """5xx: the server or a proxy in front of it failed."""
 
 
-class MantyxRunError(MantyxError):
+class MantyxRunError(MantyxError, Timed):
     """A run ended without success (wire §4.8).
 
     `subtype` (also `code`) says how; `error_class` is the platform's category. `partial_text` is whatever the
     model had written, for diagnosis: under an output schema it is usually JSON cut short. `retryable` is a
-    hint. `tokens`, `turns` and `model` are `None` where the server does not report them.
+    hint. `tokens`, `turns` and `model` are `None` where the server does not report them. `events` and `timing` are
+    there, as on `RunResult`, where the run was followed.
     """
 
     def __init__(
@@ -305,6 +310,8 @@ class MantyxRunError(MantyxError):
         self.api_status = api_status
         self.api_code = api_code
         self.structured_output = structured_output
+        self.events: tuple[RunEvent, ...] = ()
+        self.timing: RunTiming | None = None
         self.last_seq = last_seq
         self.raw = raw
 

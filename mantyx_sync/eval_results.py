@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping, TypeVar
 
 from mantyx_sync.events import Envelope
 from mantyx_sync.pages import Page
+from mantyx_sync.views import Viewable
 from mantyx_sync.wire import Fields
 
 __all__ = [
@@ -35,7 +36,7 @@ _SummaryT = TypeVar("_SummaryT", bound="EvalRunSummary")
 
 
 @dataclass(frozen=True)
-class EvalDatasetSummary:
+class EvalDatasetSummary(Viewable):
     """One line of the list of data sets. Times are ISO 8601 text."""
 
     id: str
@@ -113,7 +114,7 @@ class EvalCase:
 
 
 @dataclass(frozen=True)
-class EvalDatasetDetail:
+class EvalDatasetDetail(Viewable):
     """A data set with its cases."""
 
     id: str
@@ -174,7 +175,7 @@ class EvalRunAccepted:
 
 
 @dataclass(frozen=True)
-class EvalRunSummary:
+class EvalRunSummary(Viewable):
     """One line of the list of eval runs. Times are ISO 8601 text; `token_usage` is as the server counts."""
 
     id: str
@@ -263,7 +264,7 @@ class EvalRunList(Page[EvalRunSummary]):
 
 
 @dataclass(frozen=True)
-class EvalCaseResult:
+class EvalCaseResult(Viewable):
     """How the agent did in one case."""
 
     id: str
@@ -359,7 +360,7 @@ class EvalRunCompareCase:
 
 
 @dataclass(frozen=True)
-class EvalRunCompare:
+class EvalRunCompare(Viewable):
     """Two eval runs side by side, case by case."""
 
     run_a: EvalRunCompareSide

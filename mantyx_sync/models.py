@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping
 
+from mantyx_sync.views import Viewable
 from mantyx_sync.wire import Fields
 
 __all__ = ["ModelCatalog", "ModelInfo", "PricingInfo"]
@@ -48,7 +49,7 @@ class PricingInfo:
 
 
 @dataclass(frozen=True)
-class ModelInfo:
+class ModelInfo(Viewable):
     """One model. `id` is what `model_id` takes; `source`: `platform_offering` or `workspace_provider`."""
 
     id: str
@@ -76,7 +77,7 @@ class ModelInfo:
 
 
 @dataclass(frozen=True)
-class ModelCatalog:
+class ModelCatalog(Viewable):
     """The models of a workspace; it can be looped over and counted."""
 
     models: tuple[ModelInfo, ...]

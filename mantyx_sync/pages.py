@@ -8,6 +8,7 @@ from typing import Any, Callable, Generic, Iterable, Iterator, Mapping, Optional
 from mantyx_sync.checks import refusal, whole_number
 from mantyx_sync.errors import MantyxProtocolError
 from mantyx_sync.limits import MAX_PAGE_SIZE
+from mantyx_sync.views import Viewable
 from mantyx_sync.wire import Fields, wire_name
 
 __all__ = ["Page", "listing_query"]
@@ -43,7 +44,7 @@ def listing_query(
 
 
 @dataclass(frozen=True)
-class Page(Generic[T]):
+class Page(Viewable, Generic[T]):
     """One page of a listing.
 
     Looping over it yields its items and then those of the pages after it, fetching each when it is reached; so

@@ -35,6 +35,7 @@ from .events import NO_SEQ, TERMINAL_TYPES, Envelope, LocalToolCall, LocalToolRe
 from .output import OutputType
 from .results import RunResult, RunSnapshot, conclude, conclude_snapshot
 from .roster import Roster
+from .timing import Arrivals, RunTiming
 from .tools.calls import RunToolCalls
 from .tools.deadlines import Deadlines
 from .tools.executor import ToolExecutor
@@ -81,6 +82,7 @@ class RunReader:
         output: OutputType | None = None,
         request_id: str | None = None,
         rate_limit: RateLimit | None = None,
+        started: float | None = None,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Start nothing yet.
@@ -90,6 +92,7 @@ class RunReader:
             keep_deltas: Keep text deltas for the result as well.
             last_seq: Events up to this one are not handed to the caller.
             attach: The run may have a past. Its whole log is read, so that calls answered then are not run again.
+            started: When it was asked for, on the monotonic clock; `None` if it was not asked for here.
             on_end: Called once nobody follows the run any more, perhaps more than once; does not block.
         """
         self.run_id = run_id
@@ -104,6 +107,9 @@ class RunReader:
         self._keep_deltas = keep_deltas
         self._output = output
         self._kept: list[Envelope] = []
+        now = time.monotonic()
+        begin = now if started is None else started
+        self._arrivals = Arrivals(time.time() - (now - begin), begin, now, is_whole=started is not None)
         self._others: list[EventStream[Envelope]] = []
         self._skip_to = last_seq if attach else 0
         self._request_id, self._rate_limit = request_id, rate_limit
@@ -128,6 +134,16 @@ class RunReader:
     def last_seq(self) -> int:
         """The number of the last event read; 0 before the first."""
         return max(0, self._envelopes.last_seq)
+
+    @property
+    def events_so_far(self) -> tuple[RunEvent, ...]:
+        """The events that are kept for the result."""
+        return tuple(decode_or_keep(envelope) for envelope in tuple(self._kept))
+
+    @property
+    def timing(self) -> RunTiming:
+        """When what happened so far."""
+        return self._arrivals.read(tuple(self.calls.times.items()))
 
     def start(self) -> None:
         """Start the thread.
@@ -231,9 +247,17 @@ class RunReader:
     def _run(self) -> None:
         outcome: RunResult | BaseException | None = None
         try:
-            outcome = self._follow()
-            if outcome is not None and self._output is not None:
-                outcome = replace(outcome, output=self._output.read(outcome))
+            try:
+                outcome = self._follow()
+            finally:
+                self._arrivals.over(time.monotonic())
+            if outcome is not None:
+                outcome = replace(outcome, timing=self.timing)
+                if self._output is not None:
+                    outcome = replace(outcome, output=self._output.read(outcome))
+        except MantyxRunError as error:
+            error.events, error.timing = self.events_so_far, self.timing
+            outcome = error
         except BaseException as error:  # whatever it is: the caller must hear of it, not wait
             outcome = error
         finally:
@@ -269,6 +293,8 @@ class RunReader:
         terminal = None
         calls = self.calls
         calls.settle_soon()
+        now = time.monotonic()
+        kept = len(self._kept)
         for envelope in self._envelopes.notable:
             kind = envelope["type"]
             if not self._keep_deltas:
@@ -287,6 +313,8 @@ class RunReader:
                 break
         if self._keep_deltas:
             self._kept.extend(batch)
+        self._arrivals.arrived(batch, self._envelopes.notable, now)
+        self._arrivals.kept(len(self._kept) - kept, now)
         return terminal
 
     def _for_caller(self, batch: list[Envelope]) -> list[Envelope]:
@@ -295,7 +323,7 @@ class RunReader:
         return batch
 
     def _conclude(self, terminal: Envelope) -> RunResult:
-        events = tuple(decode_or_keep(envelope) for envelope in self._kept)
+        events = self.events_so_far
         return conclude(self.run_id, decode(terminal), events, request_id=self._request_id, rate_limit=self._rate_limit)
 
     def _is_over(self) -> bool:

@@ -16,6 +16,7 @@ from mantyx_sync.events import (
     decode,
 )
 from mantyx_sync.pages import Page
+from mantyx_sync.timing import RunTiming
 from mantyx_sync.values import (
     RunModelInfo,
     RunTokenUsage,
@@ -26,6 +27,7 @@ from mantyx_sync.values import (
     TokenUsage,
     task_plan_from_event_data,
 )
+from mantyx_sync.views import Timed, Viewable
 from mantyx_sync.wire import Fields
 
 __all__ = [
@@ -52,12 +54,13 @@ _MAX_REASON = 2000
 
 
 @dataclass(frozen=True)
-class RunResult:
+class RunResult(Timed):
     """A run that succeeded.
 
     `text` is the final answer. `output` is that text parsed, where the caller asked for a type or schema.
     `tokens`, `turns` and `model` are `None` where the server does not report them. `events` are those that were
-    kept; `raw` is the payload of the terminal event, or the snapshot if the run ended while nobody watched.
+    kept, `timing` tells when they came. `raw` is the payload of the terminal event, or the snapshot if the run
+    ended while nobody watched.
     """
 
     run_id: str
@@ -73,6 +76,7 @@ class RunResult:
     last_seq: int | None = None
     request_id: str | None = field(repr=False, default=None)
     rate_limit: RateLimit | None = field(repr=False, default=None)
+    timing: RunTiming | None = field(repr=False, compare=False, hash=False, default=None)
     raw: Mapping[str, Any] = field(repr=False, compare=False, hash=False, default_factory=dict)
 
 
@@ -174,7 +178,7 @@ class FailureReason:
 
 
 @dataclass(frozen=True)
-class RunSnapshot:
+class RunSnapshot(Viewable):
     """What the server knows of a run right now: `GET /agent-runs/{id}` (http §3).
 
     `status` is `queued`, `running`, `succeeded`, `failed`, `cancelled` or a newer word. `final_text` of a failed
@@ -277,7 +281,7 @@ def conclude_snapshot(
 
 
 @dataclass(frozen=True)
-class RunSummary:
+class RunSummary(Viewable):
     """One line of the list of runs (http §3). Times are ISO 8601 text; `duration_ms` is in milliseconds."""
 
     id: str

@@ -14,14 +14,16 @@ from .events import AssistantDelta, RunEvent
 from .reader import RunReader
 from .results import RunResult, RunSnapshot
 from .run_events import RunEvents, abort, deadline_after, outcome_again, timed_out
+from .timing import RunTiming
 from .tools.deadlines import Deadlines
+from .views import Timed
 
 __all__ = ["Run"]
 
 _RunT = TypeVar("_RunT", bound="Run")
 
 
-class Run:
+class Run(Timed):
     """A run that a background thread follows. Its tools run whether or not anybody looks.
 
     Loop over it for its events, over `text_stream` for its text, or call `result()`. As a context manager it is
@@ -87,6 +89,16 @@ class Run:
     def last_seq(self) -> int:
         """The number of the last event that arrived; `attach_run` can go on from there."""
         return self._reader.last_seq
+
+    @property
+    def timing(self) -> RunTiming:
+        """When what happened so far, as this process saw it."""
+        return self._reader.timing
+
+    @property
+    def events_so_far(self) -> tuple[RunEvent, ...]:
+        """The events that are kept for the result: all that arrived, without the deltas."""
+        return self._reader.events_so_far
 
     @property
     def undelivered_tool_results(self) -> tuple[str, ...]:

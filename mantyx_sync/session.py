@@ -22,6 +22,7 @@ from .session_info import SessionEventsPage, SessionInfo, SessionPage
 from .spec import OMITTED, RunSpec, build_spec, plan_only, spec_signature
 from .tools.registry import Registry
 from .transport.url import segment
+from .views import Viewable
 from .wire import Fields
 from .workspace import Workspace, with_tools
 
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 
-class AgentSession:
+class AgentSession(Viewable):
     """A conversation with an agent. Obtained from `MantyxClient.create_session` or `resume_session`.
 
     One run at a time: a message that is sent while another one's run goes on, from whatever thread, is refused with

@@ -8,13 +8,14 @@ from typing import Any, Callable, Iterator, Mapping
 from .errors import MantyxProtocolError
 from .events import RunEvent, decode, read_envelope
 from .pages import Page
+from .views import Viewable
 from .wire import Fields
 
 __all__ = ["SessionEventsPage", "SessionInfo", "SessionListResult", "SessionPage", "SessionSummary"]
 
 
 @dataclass(frozen=True)
-class SessionInfo:
+class SessionInfo(Viewable):
     """A session with its spec and its conversation. Times are ISO 8601 text; `status`: `active` or `ended`.
 
     `messages` are mappings with `role`, `content` and, where files were attached, `attachments` without their bytes.
@@ -54,7 +55,7 @@ class SessionInfo:
 
 
 @dataclass(frozen=True)
-class SessionSummary:
+class SessionSummary(Viewable):
     """One line of the list of sessions. `summary` is taken from the first prompt: sessions have no title."""
 
     session_id: str
@@ -110,7 +111,7 @@ SessionListResult = SessionPage
 
 
 @dataclass(frozen=True)
-class SessionEventsPage:
+class SessionEventsPage(Viewable):
     """A part of a session's conversation as events, oldest first.
 
     `next_before_seq` leads to the part before it, `None` at the beginning. `truncated`: the session holds more than the

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Iterator, KeysView, Mapping
 
+from mantyx_sync.views import Viewable
 from mantyx_sync.wire import Fields
 
 __all__ = [
@@ -147,7 +148,7 @@ class TaskPlanStep(_WireView):
 
 
 @dataclass(frozen=True)
-class TaskPlan(_WireView):
+class TaskPlan(Viewable, _WireView):
     """The checklist of a run (wire §4.9). Newer servers give it a `plan_id` and count its `revision`."""
 
     steps: tuple[TaskPlanStep, ...] = ()

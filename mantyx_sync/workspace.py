@@ -165,6 +165,7 @@ class Workspace:
             opened = self.open_tools(spec.tools, deadline)
             spec, registry = with_tools(spec, opened), opened.registry()
         try:
+            started = time.monotonic()
             run_id, stream_url, answer = self._post(path, spec.to_wire(purpose), deadline)
             try:
                 return self.follow(
@@ -176,6 +177,7 @@ class Workspace:
                     is_owned=is_owned,
                     output=output,
                     answer=answer,
+                    started=started,
                     opened=opened,
                 )
             except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
@@ -238,9 +240,15 @@ class Workspace:
         attach: bool = False,
         output: OutputType | None = None,
         answer: Answer | None = None,
+        started: float | None = None,
         opened: OpenedTools | None = None,
     ) -> Run:
-        """Start a thread that follows a run, and lets go of `opened` at its end; return the run."""
+        """Start a thread that follows a run, and lets go of `opened` at its end; return the run.
+
+        Args:
+            answer: To the request that created it.
+            started: When that was sent, on the monotonic clock.
+        """
         settings = self.settings
         request = request_id(answer.headers) if answer is not None else None
         limits = rate_limit(answer.headers) if answer is not None else None
@@ -259,6 +267,7 @@ class Workspace:
             output=output,
             request_id=request,
             rate_limit=limits,
+            started=started,
             on_end=_nothing if opened is None else opened.let_go,
         )
         self._readers.add(reader)

@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict
 from ..errors import ToolError
 from ..events import LocalToolCall
 from ..limits import LOCAL_TOOL_TIMEOUT_S, MAX_TOOL_RESULT_BYTES
+from ..timing import CallTimes
 from .context import ToolContext
 from .deadlines import Deadlines
 from .executor import Place, ToolExecutor
@@ -79,6 +80,8 @@ class RunToolCalls:
         self._ledger: Ledger[LocalToolCall] = Ledger(hold=hold)
         self._lock = threading.Lock()
         self._at_work: dict[str, _Work] = {}
+        self.times: dict[str, CallTimes] = {}
+        """When what happened to each call, by tool use id; others may read it at any time."""
         self._is_closed = False
         self.is_cancelled = False
         self._busy_until = 0.0
@@ -147,12 +150,16 @@ class RunToolCalls:
             if self._is_closed:
                 return
             self._at_work[call.tool_use_id] = work
-            self._busy_until = time.monotonic() + _BUSY_S
+            now = time.monotonic()
+            self._busy_until = now + _BUSY_S
+            self.times[call.tool_use_id] = CallTimes(call.name, call.kind, now)
         work.begin(self._executor, self._context.copy())
 
     def deliver(self, call: LocalToolCall, body: ToolResultBody) -> None:
         """Post the one answer of a call whose right to answer was claimed. Blocks."""
         delivery = Delivery.LOST
+        times = self.times[call.tool_use_id]
+        times.ended, times.failed = time.monotonic(), "error" in body
         try:
             delivery = self._post(call.agent_run_id or self._run_id, {"toolUseId": call.tool_use_id, **body})
             if delivery is Delivery.REFUSED:
@@ -161,6 +168,8 @@ class RunToolCalls:
                 delivery = self._post(call.agent_run_id or self._run_id, {"toolUseId": call.tool_use_id, **error})
         finally:
             delivered = delivery in (Delivery.ACCEPTED, Delivery.UNWANTED)
+            if delivery is Delivery.ACCEPTED:
+                times.answered = time.monotonic()
             self._ledger.close(call.tool_use_id, delivered=delivered)
             with self._lock:
                 self._at_work.pop(call.tool_use_id, None)
@@ -240,6 +249,7 @@ class _Work:
             return
         if self._calls.is_cancelled:
             context.cancelled.set()
+        self._calls.times[self._call.tool_use_id].begun = time.monotonic()
         take_back: Callable[[], None] | None = None
         if context.deadline is not None:
             take_back = self._calls.watch(context.deadline, lambda: self._time_out(answerer.timeout or 0.0))
