@@ -102,6 +102,7 @@ class AgentSession(Viewable):
         on_event: Callable[[RunEvent], None] | None = None,
         on_assistant_delta: Callable[[str], None] | None = None,
         output_type: Any = None,
+        idempotency_key: str | None = None,
         **overrides: Unpack[RunSpecArgs],
     ) -> RunResult:
         """Send a message and return the result of its run. Blocks until the run ends.
@@ -112,6 +113,7 @@ class AgentSession(Viewable):
             on_event: Called with each event, on the calling thread.
             on_assistant_delta: Called with each piece of the assistant's text, on the calling thread.
             output_type: As `MantyxClient.run_agent`.
+            idempotency_key: As `MantyxClient.start_agent`, among the session's runs: a message is said once.
             overrides: Fields of `RunSpec` that hold for this run instead of the session's.
 
         Raises:
@@ -120,7 +122,14 @@ class AgentSession(Viewable):
         """
         callbacks(on_event=on_event, on_assistant_delta=on_assistant_delta)
         wants_events = on_event is not None or on_assistant_delta is not None
-        run = self._start(_message(message, overrides), timeout, output_type, wants_events=wants_events, is_owned=True)
+        run = self._start(
+            _message(message, overrides),
+            timeout,
+            output_type,
+            idempotency_key,
+            wants_events=wants_events,
+            is_owned=True,
+        )
         return self._workspace.complete(run, on_event, on_assistant_delta)
 
     @spec_signature
@@ -131,13 +140,16 @@ class AgentSession(Viewable):
         *,
         timeout: float | None = None,
         output_type: Any = None,
+        idempotency_key: str | None = None,
         **overrides: Unpack[RunSpecArgs],
     ) -> Run:
         """Send a message and return its run, to loop over. Blocks until the run is created.
 
         Args and errors are those of `send`; the run is used as that of `MantyxClient.stream_agent`.
         """
-        return self._start(_message(message, overrides), timeout, output_type, wants_events=True, is_owned=True)
+        return self._start(
+            _message(message, overrides), timeout, output_type, idempotency_key, wants_events=True, is_owned=True
+        )
 
     @spec_signature
     def run_plan(
@@ -150,6 +162,7 @@ class AgentSession(Viewable):
         timeout: float | None = None,
         on_event: Callable[[RunEvent], None] | None = None,
         on_assistant_delta: Callable[[str], None] | None = None,
+        idempotency_key: str | None = None,
         **overrides: Unpack[RunSpecArgs],
     ) -> RunResult:
         """Have a task plan made for a message without running the agent (wire §8.5). Blocks.
@@ -159,7 +172,12 @@ class AgentSession(Viewable):
         """
         overrides["plan"] = plan_only(steps=steps, brief=brief)
         return self.send(
-            message, timeout=timeout, on_event=on_event, on_assistant_delta=on_assistant_delta, **overrides
+            message,
+            timeout=timeout,
+            on_event=on_event,
+            on_assistant_delta=on_assistant_delta,
+            idempotency_key=idempotency_key,
+            **overrides,
         )
 
     def info(self) -> SessionInfo:
@@ -220,7 +238,14 @@ class AgentSession(Viewable):
         self.close()
 
     def _start(
-        self, spec: RunSpec, timeout: float | None, output_type: Any, *, wants_events: bool, is_owned: bool = False
+        self,
+        spec: RunSpec,
+        timeout: float | None,
+        output_type: Any,
+        key: str | None,
+        *,
+        wants_events: bool,
+        is_owned: bool = False,
     ) -> Run:
         this, process = object(), os.getpid()
         if self._sending.setdefault(process, this) is not this:
@@ -242,6 +267,8 @@ class AgentSession(Viewable):
                 path=_path(self.id) + "/messages",
                 purpose="message",
                 registry=registry,
+                key=key,
+                session_id=self.id,
             )
             self._run = weakref.ref(run)
             return run

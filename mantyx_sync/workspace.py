@@ -6,6 +6,7 @@ Here runs are created, once, and given to a thread that follows them.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Mapping
@@ -16,8 +17,9 @@ from .errors import MantyxAPIError, MantyxConfigError, MantyxError
 from .events import RunEvent
 from .opened_tools import CLOSE_S, Keeper, OpenedTools, join_keepers, open_tools
 from .output import OutputType
+from .progress import Reporting
 from .reader import FollowSettings, RunReader, warn_if_threads_are_off
-from .recovery import ambiguous, find_run, may_exist, tag_run
+from .recovery import Mark, ambiguous, find_keyed, find_run, key_mark, may_exist, new_mark
 from .results import RunResult
 from .roster import Roster
 from .run import Run
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     Purpose = Literal["run", "message"]
 
 __all__ = ["Workspace", "with_tools"]
+
+log = logging.getLogger(__name__)
 
 
 def with_tools(spec: RunSpec, opened: OpenedTools) -> RunSpec:
@@ -136,6 +140,8 @@ class Workspace:
         path: str = "/agent-runs",
         purpose: Purpose = "run",
         registry: Registry | None = None,
+        key: str | None = None,
+        session_id: str | None = None,
     ) -> Run:
         """Create a run and follow it. Blocks until it is created, and before that until its tools are resolved.
 
@@ -144,6 +150,8 @@ class Workspace:
             path: The route that creates it.
             registry: Who answers calls; the owner of the tools closes them. `None`: the tools of the spec, which are
                 opened for this run and closed when it is over.
+            key: The caller's `idempotency_key`: a run that stands for it is followed, and none created.
+            session_id: The session whose message it is.
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
@@ -166,7 +174,20 @@ class Workspace:
             spec, registry = with_tools(spec, opened), opened.registry()
         try:
             started = time.monotonic()
-            run_id, stream_url, answer = self._post(path, spec.to_wire(purpose), deadline)
+            body, found, mark = spec.to_wire(purpose), None, None
+            if key is not None:
+                mark = key_mark(key)
+            elif self.settings.recoverable_runs:
+                mark = new_mark()
+            if mark is not None:
+                mark.put_on(body)
+            if key is not None and mark is not None:
+                found, mark = find_keyed(self.api, mark, session_id, deadline)
+            if found is None:
+                run_id, stream_url, answer = self._post(path, body, deadline, mark)
+            else:
+                run_id, stream_url, answer = found, self.api.stream_url(found), None
+                log.info("run %s: it has the key of the call, so it is followed and none created", run_id)
             try:
                 return self.follow(
                     run_id,
@@ -188,23 +209,41 @@ class Workspace:
                 opened.let_go()
             raise
 
-    def open_tools(self, tools: Any, deadline: float | None = None) -> OpenedTools:
-        """Resolve the tools of a spec that live elsewhere; see `opened_tools.open_tools`."""
-        return open_tools(() if tools is OMITTED else tools, deadline, self.keepers)
+    def open_tools(
+        self, tools: Any, deadline: float | None = None, report: Reporting | None = None
+    ) -> OpenedTools:
+        """Resolve the tools of a spec that live elsewhere; see `opened_tools.open_tools`.
 
-    def _post(self, path: str, body: dict[str, Any], deadline: float | None) -> tuple[str, str, Answer | None]:
+        Args:
+            report: Whom to tell, and to leave open. `None` tells whom the client has.
+        """
+        tools = () if tools is OMITTED else tools
+        if report is not None:
+            return open_tools(tools, deadline, self.keepers, report)
+        opened: OpenedTools | None = None
+        try:
+            with Reporting(self.settings.progress) as report:
+                opened = open_tools(tools, deadline, self.keepers, report)
+            return opened
+        except BaseException:
+            if opened is not None:
+                opened.let_go()
+            raise
+
+    def _post(
+        self, path: str, body: dict[str, Any], deadline: float | None, mark: Mark | None
+    ) -> tuple[str, str, Answer | None]:
         """Create a run, once; return its id, where its stream is, and the answer unless that was lost."""
-        tag = tag_run(body) if self.settings.recoverable_runs else None
         try:
             return self.api.create_run(path, body, deadline)
         except MantyxError as error:
             if not may_exist(error):
                 raise
-            if tag is None:
+            if mark is None:
                 if isinstance(error, MantyxAPIError):
                     raise
                 raise ambiguous(error, None) from error
-            run_id = find_run(self.api, tag, error, deadline)
+            run_id = find_run(self.api, mark, error, deadline)
             return run_id, self.api.stream_url(run_id), None
 
     def attach(self, run_id: str, tools: tuple[Any, ...], last_seq: int, timeout: float | None) -> Run:
