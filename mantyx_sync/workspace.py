@@ -198,20 +198,21 @@ class Workspace:
                     is_owned=is_owned,
                     output=output,
                     answer=answer,
-                    started=started,
+                    started=started if found is None else None,
                     opened=opened,
+                    # Found by its key, it may have a past, or be another process's: calls may be answered already.
+                    attach=key is not None and answer is None,
                 )
             except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
-                self.give_up(run_id)
+                if found is None:
+                    self.give_up(run_id)
                 raise
         except BaseException:
             if opened is not None:
                 opened.let_go()
             raise
 
-    def open_tools(
-        self, tools: Any, deadline: float | None = None, report: Reporting | None = None
-    ) -> OpenedTools:
+    def open_tools(self, tools: Any, deadline: float | None = None, report: Reporting | None = None) -> OpenedTools:
         """Resolve the tools of a spec that live elsewhere; see `opened_tools.open_tools`.
 
         Args:
@@ -220,15 +221,14 @@ class Workspace:
         tools = () if tools is OMITTED else tools
         if report is not None:
             return open_tools(tools, deadline, self.keepers, report)
-        opened: OpenedTools | None = None
-        try:
-            with Reporting(self.settings.progress) as report:
-                opened = open_tools(tools, deadline, self.keepers, report)
-            return opened
-        except BaseException:
-            if opened is not None:
+        with Reporting(self.settings.progress) as report:
+            opened = open_tools(tools, deadline, self.keepers, report)
+            try:
+                report.close()
+            except BaseException:
                 opened.let_go()
-            raise
+                raise
+        return opened
 
     def _post(
         self, path: str, body: dict[str, Any], deadline: float | None, mark: Mark | None
