@@ -24,6 +24,7 @@ SAYS = {
         "there is no order 18",
     ],
     "background_run": ["started run_", "answer: ", "in_stock is 4", "the same answer: "],
+    "evals": ["a tool that raises: 2 of 3 passed", "a tool that explains: 3 of 3 passed", "+1"],
     "loom_worker": [
         "stock keeper: Count the stock of the item",
         "count_stock({'item': 'hose'})",
