@@ -86,6 +86,9 @@ class MantyxError(Exception):
 
     `message` is what `str()` gives, `code` a short word to switch on, `status` the HTTP status if one was
     involved, `hint` the server's advice. `run_id` and `request_id` are `None` where they do not apply.
+
+    `args` are what the class is called with to have the error again, as far as that goes by position: Celery's JSON
+    results keep the class and these, and drop the other attributes, which pickle keeps.
     """
 
     run_id: str | None = None
@@ -107,6 +110,9 @@ class MantyxError(Exception):
         self.code = code
         self.status = status
         self.hint = hint
+
+    def __str__(self) -> str:
+        return str(self.__dict__.get("message", super().__str__()))  # a subclass of the caller's may not set it
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
@@ -247,6 +253,7 @@ class MantyxScopeError(MantyxForbiddenError):
     ) -> None:
         super().__init__(message, status=status, code=code, **details)
         self.required_scopes: tuple[str, ...] = tuple(required_scopes or ())
+        self.args = (message, self.required_scopes)
 
 
 class MantyxNotFoundError(MantyxAPIError):
@@ -298,6 +305,7 @@ class MantyxRunError(MantyxError, Timed):
         raw: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message, code=subtype)
+        self.args = (run_id, subtype, message)
         self.run_id: str = run_id  # pyright: ignore[reportIncompatibleVariableOverride]  # here never None
         self.subtype = subtype
         self.error_class = error_class
@@ -330,6 +338,7 @@ class MantyxRunCancelled(MantyxRunError):
         if message is None:
             message = f"run {run_id} was cancelled" + (f" (reason: {cut(reason)})" if reason else "")
         super().__init__(run_id, "cancelled", message, **details)
+        self.args = (run_id, message)
         self.reason = reason
 
 
@@ -346,6 +355,7 @@ class MantyxToolError(MantyxError):
         cause: BaseException | None = None,
     ) -> None:
         super().__init__(f"tool {tool_name!r}: {message}", code="local_tool_failed", cause=cause)
+        self.args = (tool_name, message)
         self.tool_name = tool_name
         self.run_id = run_id
         self.tool_use_id = tool_use_id
@@ -373,7 +383,7 @@ class MantyxParseError(MantyxError):
     """
 
     def __init__(
-        self, message: str, *, text: str, cause: BaseException | None = None, run_id: str | None = None
+        self, message: str, *, text: str = "", cause: BaseException | None = None, run_id: str | None = None
     ) -> None:
         super().__init__(message, code="output_parse_failed", cause=cause)
         self.text = text
@@ -397,6 +407,7 @@ class MantyxOAuthError(MantyxError):
     ) -> None:
         reason = f": {cut(oauth_error_description)}" if oauth_error_description else ""
         super().__init__(f"OAuth error {cut(oauth_error)}{reason}", code=oauth_error, status=status)
+        self.args = (oauth_error, oauth_error_description, status)
         self.oauth_error = oauth_error
         self.oauth_error_description = oauth_error_description
         self.request_id = request_id

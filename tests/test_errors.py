@@ -86,6 +86,25 @@ def test_error_survives_pickle_and_copy(error, through) -> None:
     assert again.__dict__ == error.__dict__
 
 
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
+def test_error_is_made_again_from_its_type_and_arguments_as_json_holds_them(error) -> None:
+    again = type(error)(*json.loads(json.dumps(error.args)))  # what Celery makes of a task's error by default
+    assert str(again) == str(error)
+    assert again.args == tuple(error.args)
+    for name in ("subtype", "tool_name", "oauth_error", "required_scopes"):
+        assert getattr(again, name, None) == getattr(error, name, None)
+    if isinstance(error, MantyxRunError):
+        assert again.run_id == error.run_id
+
+
+def test_an_error_of_the_callers_that_sets_no_message_can_be_shown() -> None:
+    class TheirError(ToolError):
+        def __init__(self) -> None:
+            Exception.__init__(self, "theirs")
+
+    assert str(TheirError()) == "theirs"
+
+
 @pytest.mark.parametrize(
     ("error", "builtin"),
     [(MantyxConfigError("m"), ValueError), (MantyxTimeoutError("m"), TimeoutError)],
