@@ -7,7 +7,7 @@ import sys
 
 from account import connect
 
-from mantyx_sync import MantyxError, MapProgress, tool
+from mantyx_sync import MantyxError, Progress, tool
 
 PRICES = {"hose": 25.0, "rake": 18.5, "shovel": 22.0, "bucket": 6.0}
 
@@ -22,7 +22,7 @@ def get_price(item: str) -> float:
     return PRICES[item]
 
 
-def show(progress: MapProgress) -> None:
+def show(progress: Progress) -> None:
     print(f"{progress.done} of {progress.total} done, {progress.failed} failed", file=sys.stderr)
 
 

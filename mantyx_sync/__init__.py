@@ -80,7 +80,6 @@ if TYPE_CHECKING:
     from .guards import Supervisor as Supervisor
     from .guards import ToolBudget as ToolBudget
     from .guards import plan_only as plan_only
-    from .many import MapProgress as MapProgress
     from .mcp.ref import LocalMcpHttpTransport as LocalMcpHttpTransport
     from .mcp.ref import LocalMcpServer as LocalMcpServer
     from .mcp.ref import LocalMcpStdioTransport as LocalMcpStdioTransport
@@ -104,6 +103,7 @@ if TYPE_CHECKING:
     from .oauth import TokenSource as TokenSource
     from .output import parse_run_output as parse_run_output
     from .pages import Page as Page
+    from .progress import Progress as Progress
     from .results import RunFeedback as RunFeedback
     from .results import RunFeedbackResult as RunFeedbackResult
     from .results import RunModelInfo as RunModelInfo
@@ -245,7 +245,6 @@ _NAMES = {
         "ToolBudget",
         "plan_only",
     ),
-    "many": ("MapProgress",),
     "mcp.ref": (
         "LocalMcpHttpTransport",
         "LocalMcpServer",
@@ -273,6 +272,7 @@ _NAMES = {
     ),
     "output": ("parse_run_output",),
     "pages": ("Page",),
+    "progress": ("Progress",),
     "results": (
         "RunFeedback",
         "RunFeedbackResult",

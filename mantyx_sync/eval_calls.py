@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     )
     from .eval_stream import EvalRunStream
     from .evals import Evals
+    from .progress import ProgressTo
     from .workspace import Workspace
 
 __all__ = ["EvalCalls"]
@@ -121,7 +122,7 @@ class EvalCalls:
         self,
         *,
         on_event: Callable[[EvalRunEvent], None] | None = None,
-        progress: Callable[[EvalRunDetail], None] | None = None,
+        progress: ProgressTo | None = None,
         timeout: float | None = None,
         poll_interval_s: float = 1.0,
         **fields: Unpack[EvalRunArgs],
@@ -132,7 +133,8 @@ class EvalCalls:
 
         Args:
             on_event: Called with each event, on the calling thread.
-            progress: Called with the eval's record when it has got further, on the calling thread.
+            progress: As `MantyxClient.map`, of `eval cases`: those that did not pass have failed. The eval's record is
+                looked at for it.
             timeout: Seconds for the whole eval. `None` waits as long as it takes.
             poll_interval_s: Seconds between two looks at the record, for `progress` or where there is no stream.
             fields: As `create_eval_run`.
@@ -154,7 +156,12 @@ class EvalCalls:
 
         workspace = self._workspace
         return Evals(
-            workspace.api, workspace.follow_settings, workspace.executor, workspace.deadlines, workspace.keepers
+            workspace.api,
+            workspace.follow_settings,
+            workspace.executor,
+            workspace.deadlines,
+            workspace.keepers,
+            workspace.settings.progress,
         )
 
 

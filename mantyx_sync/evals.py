@@ -24,6 +24,7 @@ from .eval_results import (
 from .eval_specs import EvalRunSpec
 from .eval_stream import EvalRunStream, eval_path, get_eval_run
 from .opened_tools import Keeper, OpenedTools, open_tools
+from .progress import Progress, ProgressTo, Reporting
 from .reader import SNAPSHOT_TIMEOUT_S, FollowSettings, decode_or_keep, tool_call_of
 from .recovery import may_exist
 from .roster import Roster
@@ -48,7 +49,6 @@ TAIL_S = 1.0
 JOIN_S = 1.0
 
 OnEvent = Callable[[EvalRunEvent], None]
-OnProgress = Callable[[EvalRunDetail], None]
 
 
 class Evals:
@@ -61,12 +61,19 @@ class Evals:
         executor: ToolExecutor,
         deadlines: Deadlines,
         keepers: Roster[Keeper] | None = None,
+        progress: ProgressTo | None = None,
     ) -> None:
+        """Does nothing yet.
+
+        Args:
+            progress: Told of servers that are started, and of an eval that has nobody of its own.
+        """
         self._keepers: Roster[Keeper] = Roster() if keepers is None else keepers
         self._api = api
         self._settings = settings
         self._executor = executor
         self._deadlines = deadlines
+        self._progress = progress
 
     def list_eval_datasets(self) -> EvalDatasetList:
         """List the data sets of the workspace. One request."""
@@ -99,11 +106,12 @@ class Evals:
             MantyxNetworkError, MantyxTimeoutError: No answer; the message says so if the eval may exist.
             MantyxError: A tool cannot be resolved; nothing was sent.
         """
-        opened = open_tools(spec.offered_tools, deadline, self._keepers)
-        try:
-            return self._create_eval_run(_with_tools(spec, opened), deadline)
-        finally:
-            opened.let_go()
+        with Reporting(self._progress) as report:
+            opened = open_tools(spec.offered_tools, deadline, self._keepers, report)
+            try:
+                return self._create_eval_run(_with_tools(spec, opened), deadline)
+            finally:
+                opened.let_go()
 
     def _create_eval_run(self, spec: EvalRunSpec, deadline: float | None) -> EvalRunAccepted:
         try:
@@ -196,7 +204,7 @@ class Evals:
         spec: EvalRunSpec,
         *,
         on_event: OnEvent | None = None,
-        progress: OnProgress | None = None,
+        progress: ProgressTo | None = None,
         timeout: float | None = None,
         poll_interval: float = 1.0,
     ) -> EvalRunDetail:
@@ -206,7 +214,7 @@ class Evals:
 
         Args:
             on_event: Called with each event, on the calling thread.
-            progress: Called with the eval's record when it has got further, on the calling thread.
+            progress: Told on the calling thread of servers, and when the eval has got further; see `progress`.
             timeout: Seconds for the whole eval. `None` waits as long as it takes.
             poll_interval: Seconds between two looks at the record, for `progress` or where there is no stream.
 
@@ -216,15 +224,18 @@ class Evals:
             MantyxAPIError: The server refused the eval, or to let it be followed.
             MantyxError: A tool cannot be resolved; nothing was sent.
         """
-        callbacks(on_event=on_event, progress=progress)
+        callbacks(on_event=on_event)
+        report = Reporting(self._progress if progress is None else progress)
         deadline = deadline_after(timeout)
         seconds(poll_interval, "poll_interval_s")
-        opened = open_tools(spec.offered_tools, deadline, self._keepers)
-        try:
-            run_id = self._create_eval_run(_with_tools(spec, opened), deadline).run_id
-            return self._follow(run_id, opened, deadline, on_event, progress, poll_interval)
-        finally:
-            opened.let_go()
+        with report:
+            opened = open_tools(spec.offered_tools, deadline, self._keepers, report)
+            try:
+                report(Progress("eval cases", 0, 0, None))
+                run_id = self._create_eval_run(_with_tools(spec, opened), deadline).run_id
+                return self._follow(run_id, opened, deadline, on_event, report, poll_interval)
+            finally:
+                opened.let_go()
 
     def _follow(
         self,
@@ -232,10 +243,10 @@ class Evals:
         tools: OpenedTools,
         deadline: float | None,
         on_event: OnEvent | None,
-        progress: OnProgress | None,
+        report: Reporting,
         poll_interval: float,
     ) -> EvalRunDetail:
-        watch = _Watch(self._api, run_id, deadline, progress, poll_interval)
+        watch = _Watch(self._api, run_id, deadline, report, poll_interval)
         try:
             follower = _Follower(
                 self._api,
@@ -270,21 +281,21 @@ class _Watch:
         api: WorkspaceAPI,
         run_id: str,
         deadline: float | None,
-        progress: OnProgress | None,
+        report: Reporting,
         poll_interval: float,
     ) -> None:
         self._api = api
         self._run_id = run_id
         self._deadline = deadline
-        self._progress = progress
+        self._report = report
         self._poll_interval = poll_interval
-        self._told: tuple[object, ...] = ()
+        self._told: Progress | None = None
         self.is_lost = False
         """True once the eval cannot be followed: it may go on, so it is left alone."""
 
     def wait_for(self, follower: _Follower, on_event: OnEvent | None) -> EvalRunDetail:
-        check_every = CHECK_S if self._progress is None else self._poll_interval
-        next_check = time.monotonic() + (check_every if self._progress is None else 0.0)
+        check_every = self._poll_interval if self._report.is_wanted else CHECK_S
+        next_check = time.monotonic() + (0.0 if self._report.is_wanted else check_every)
         ended: EvalRunDetail | None = None
         while True:
             left = TAIL_S if ended is not None else self._time_left()
@@ -365,10 +376,11 @@ class _Watch:
         return get_eval_run(self._api, self._run_id, timeout, self._deadline)
 
     def _tell(self, record: EvalRunDetail) -> EvalRunDetail:
-        state = (record.status, record.completed_cases, record.passed_cases)
-        if self._progress is not None and state != self._told:
-            self._told = state
-            self._progress(record)
+        failed = max(0, record.completed_cases - record.passed_cases)
+        progress = Progress("eval cases", record.completed_cases, failed, record.total_cases or None, record.status)
+        if progress != self._told:
+            self._told = progress
+            self._report(progress)
         return record
 
     def _time_left(self) -> float:

@@ -9,13 +9,14 @@ import queue
 import threading
 import time
 from collections.abc import Sized
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Callable, Generator, Generic, Iterable, Iterator, Mapping, TypeVar
 
 from .checks import callbacks, shown, whole_number
 from .errors import MantyxConfigError, MantyxError
 from .opened_tools import OpenedTools
 from .output import OutputType
+from .progress import Progress, ProgressTo, Reporting
 from .results import RunResult
 from .roster import Roster
 from .run import Run
@@ -24,7 +25,7 @@ from .spec import RunSpec, check_names
 from .transport.bell import Inbox
 from .workspace import Workspace, with_tools
 
-__all__ = ["Launcher", "MapProgress", "run_many"]
+__all__ = ["Launcher", "run_many"]
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -33,15 +34,6 @@ ResultT = TypeVar("ResultT")
 _SLICE_S = 0.25
 _STOP_S = 0.7
 """How long leaving the loop waits for what is under way: with such a slice before, less than a second."""
-
-
-@dataclass(frozen=True)
-class MapProgress:
-    """How far `MantyxClient.map` is. `total` is `None` while it is not known: the items have no `len` and go on."""
-
-    done: int
-    failed: int
-    total: int | None
 
 
 class _Crew(Generic[ItemT, ResultT]):
@@ -145,7 +137,12 @@ class Launcher:
     """The runs of one `map`: started on its threads, given up together."""
 
     def __init__(
-        self, workspace: Workspace, fields: Mapping[str, Any], timeout: float | None, output_type: Any
+        self,
+        workspace: Workspace,
+        fields: Mapping[str, Any],
+        timeout: float | None,
+        output_type: Any,
+        key_of: Callable[[Any], str] | None = None,
     ) -> None:
         """Check what all runs have in common.
 
@@ -155,7 +152,12 @@ class Launcher:
         """
         check_names(fields)
         deadline_after(timeout)
-        self._workspace = workspace
+        callbacks(idempotency_key=key_of)
+        self._key_of = key_of
+        # What single runs have of their own is opened on threads that nobody watches.
+        self._workspace = workspace.changed({"progress": None})
+        self.progress = workspace.settings.progress
+        """Whom the client has for want of another."""
         self._common = RunSpec(**fields) if fields else None
         self._timeout = timeout
         # Compiled here, where the names in its hints can be looked up: in the code that calls.
@@ -165,14 +167,17 @@ class Launcher:
         self._stopped = threading.Event()
         self._opened = OpenedTools(())
 
-    def open(self) -> None:
+    def open(self, report: Reporting) -> None:
         """Resolve what lives elsewhere among the tools of every run, once for all of them. Blocks.
+
+        Args:
+            report: Told of the servers.
 
         Raises:
             MantyxError: One cannot be resolved; nothing was sent.
         """
         if self._common is not None:
-            self._opened = self._workspace.open_tools(self._common.tools, deadline_after(self._timeout))
+            self._opened = self._workspace.open_tools(self._common.tools, deadline_after(self._timeout), report)
             self._common = with_tools(self._common, self._opened)
 
     def close(self) -> None:
@@ -183,7 +188,13 @@ class Launcher:
         """Run an agent for one item. Blocks; called by several threads."""
         if self._stopped.is_set():
             raise MantyxError("the loop over the runs was left", code="closed")
-        run = self._workspace.create(self._spec(item), self._timeout, wants_events=False, output_type=self._output)
+        run = self._workspace.create(
+            self._spec(item),
+            self._timeout,
+            wants_events=False,
+            output_type=self._output,
+            key=None if self._key_of is None else self._key_of(item),
+        )
         with self._lock:
             self._runs.add(run)
         try:
@@ -221,6 +232,14 @@ class Launcher:
         return replace(self._common or RunSpec(), **own)
 
 
+def _nothing_before(_report: Reporting) -> None:
+    pass
+
+
+def _nothing_after() -> None:
+    pass
+
+
 def run_many(
     items: Iterable[ItemT],
     run_one: Callable[[ItemT], ResultT],
@@ -229,9 +248,9 @@ def run_many(
     max_workers: int,
     as_completed: bool = False,
     return_errors: bool = False,
-    progress: Callable[[MapProgress], None] | None = None,
-    before: Callable[[], None] | None = None,
-    after: Callable[[], None] | None = None,
+    progress: ProgressTo | None = None,
+    before: Callable[[Reporting], None] = _nothing_before,
+    after: Callable[[], None] = _nothing_after,
 ) -> Generator[ResultT | BaseException, None, None]:
     """Call `run_one` for each item on threads, at most `max_workers` at once, and yield what comes of it.
 
@@ -243,29 +262,33 @@ def run_many(
             when the loop is left early.
         as_completed: Yield results as they come instead of in the order of the items.
         return_errors: Yield errors in place of results; otherwise the first one ends everything and is raised.
-        progress: Called on the calling thread after each item.
-        before: Called when the first result is asked for.
+        progress: Told on the calling thread of the start and of each item that is over; see `progress`.
+        before: Called when the first result is asked for; may report as well.
         after: Called once that has begun and nothing is under way any more.
 
     Raises:
-        MantyxConfigError: `max_workers` or `items` is not allowed.
+        MantyxConfigError: `max_workers`, `items` or `progress` is not allowed.
     """
     whole_number(max_workers, "max_workers", 1, 1000)
     if isinstance(items, (str, bytes, Mapping, RunSpec)) or not isinstance(items, Iterable):
         raise MantyxConfigError(f"items: got {type(items).__name__}, must be a list or what else can be looped over")
-    callbacks(progress=progress)
+    report = Reporting(progress)
     crew = _Crew(run_one, abort_all, max_workers, goes_on=return_errors)
     total = len(items) if isinstance(items, Sized) else None
-    loop = _loop(iter(items), total, crew, 2 * max_workers, as_completed, return_errors, progress)
-    return loop if before is None or after is None else _between(before, loop, after)
+    loop = _loop(iter(items), total, crew, 2 * max_workers, as_completed, return_errors, report)
+    return _between(before, loop, after, report)
 
 
 def _between(
-    before: Callable[[], None], loop: Generator[ResultT, None, None], after: Callable[[], None]
+    before: Callable[[Reporting], None],
+    loop: Generator[ResultT, None, None],
+    after: Callable[[], None],
+    report: Reporting,
 ) -> Generator[ResultT, None, None]:
     try:
-        before()
-        yield from loop
+        with report:
+            before(report)
+            yield from loop
     finally:
         after()
 
@@ -277,7 +300,7 @@ def _loop(
     ahead: int,
     as_completed: bool,
     return_errors: bool,
-    progress: Callable[[MapProgress], None] | None,
+    report: Reporting,
 ) -> Generator[ResultT | BaseException, None, None]:
     waiting: dict[int, ResultT | BaseException] = {}  # finished ahead of their turn
     read = done = failed = turn = 0
@@ -285,6 +308,7 @@ def _loop(
     is_at_hand = total is not None
     outcome: ResultT | BaseException | None = None
     try:
+        report(Progress("runs", 0, 0, total))
         while True:
             # As far ahead as it may be, but a source that is not at hand, and maybe slow, must not hold back what is
             # finished: of that, one for each that was yielded, which keeps the lead.
@@ -307,10 +331,12 @@ def _loop(
                 failed += 1
                 if not return_errors or not isinstance(outcome, Exception):
                     raise outcome
-            if is_read_out and done == read:
+            is_last = is_read_out and done == read
+            if is_last:
                 crew.stop()  # here, since a loop that knows the number of items, as zip's, never asks for the end
-            if progress is not None:
-                progress(MapProgress(done, failed, total))
+            report(Progress("runs", done, failed, total))
+            if is_last:
+                report.close()  # here for the same reason
             waiting[turn if as_completed else index] = outcome
             while turn in waiting:
                 turn += 1

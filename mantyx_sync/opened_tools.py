@@ -19,6 +19,7 @@ import weakref
 from typing import Any, Callable, Iterable, Sequence, Union
 
 from .errors import MantyxError, MantyxTimeoutError
+from .progress import Progress, Reporting
 from .roster import Roster
 from .tools.registry import Registry
 from .tools.resolution import Resolvable, Resolved, check_collisions, describe_ref, is_resolvable
@@ -178,12 +179,15 @@ class OpenedTools:
             join_keepers(self._keepers, timeout)
 
 
-def open_tools(tools: Sequence[Any], deadline: float | None, roster: Roster[Keeper]) -> OpenedTools:
+def open_tools(
+    tools: Sequence[Any], deadline: float | None, roster: Roster[Keeper], report: Reporting | None = None
+) -> OpenedTools:
     """Resolve those of `tools` that live elsewhere, all at once. Blocks until they are, or one cannot be.
 
     Args:
         deadline: On the monotonic clock; each ref has a limit of its own besides.
         roster: Where the owner of a client finds what is open.
+        report: Told on this thread when they are being opened, and of each that is ready. Left open.
 
     Raises:
         MantyxError: One cannot be resolved: the message names it, and what was opened is being closed. Of the class
@@ -196,17 +200,20 @@ def open_tools(tools: Sequence[Any], deadline: float | None, roster: Roster[Keep
     keepers: list[Keeper] = []
     reports: Inbox[tuple[int, _Outcome]] = Inbox()
     refs = list(tools)
+    report = Reporting(None) if report is None else report
     try:
         for i, tool in wanted:
             keeper = Keeper(tool, deadline)
             keepers.append(keeper)
             roster.add(keeper)
             keeper.start(lambda outcome, i=i: reports.put((i, outcome)))  # type: ignore[misc]  # its default is the index
+        report(_progress(tools, refs, wanted))
         for _ in wanted:
             i, outcome = reports.get(None if deadline is None else deadline + _GRACE_S)
             if isinstance(outcome, BaseException):
                 raise _said_of(i, tools[i], outcome) from outcome
             refs[i] = outcome
+            report(_progress(tools, refs, wanted, outcome))
         check_collisions(refs)
         if any(keeper.is_over for keeper in keepers):
             raise MantyxError("the client was closed while tools were being opened. Nothing was sent.", code="closed")
@@ -220,6 +227,24 @@ def open_tools(tools: Sequence[Any], deadline: float | None, roster: Roster[Keep
         if isinstance(error, RuntimeError):
             raise MantyxError(f"tools: no thread can be started to open them ({error})", code="no_thread") from error
         raise
+
+
+def _progress(
+    tools: Sequence[Any], refs: Sequence[Any], wanted: Sequence[tuple[int, Any]], ready: Resolved | None = None
+) -> Progress:
+    """Say which server is ready, and which ones are not yet."""
+    missing = [tool.name for i, tool in wanted if refs[i] is tools[i]]
+    parts = [] if ready is None else [_readiness(ready)]
+    if missing:
+        parts.append(f"starting {', '.join(missing)}")
+    return Progress("servers", len(wanted) - len(missing), 0, len(wanted), "; ".join(parts))
+
+
+def _readiness(ref: Resolved) -> str:
+    catalog = ref.to_wire().get("tools")
+    if not isinstance(catalog, Sequence):
+        return f"{ref.name} is ready"
+    return f"{ref.name} is ready with {len(catalog)} tool{'s' if len(catalog) != 1 else ''}"
 
 
 def join_keepers(keepers: Iterable[Keeper], timeout: float) -> None:

@@ -6,15 +6,17 @@ import os
 import re
 import threading
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Tuple, Union
 
 from .checks import seconds, shown, whole_number
 from .errors import MantyxConfigError
 from .headers import HEADER_NAME, USER_AGENT
+from .progress import check_progress
 from .transport.secret import Secret, SecretBytes
 
 if TYPE_CHECKING:
     from .oauth import TokenSource
+    from .progress import ProgressTo
     from .transport.http import Timeout
 
 __all__ = ["DEFAULT_BASE_URL", "ClientSettings", "Credentials", "check_timeout", "hidden", "read_credentials"]
@@ -44,6 +46,8 @@ class ClientSettings:
     """Sent with every request; `Authorization` cannot be among them."""
     app_info: str = ""
     """Name of the application, for the User-Agent: `"billing/1.2"`."""
+    progress: Optional[ProgressTo] = None
+    """Whom long work is told to that has nobody of its own."""
 
     def __post_init__(self) -> None:
         for name in ("stream_idle_timeout", "reconnect_timeout"):
@@ -59,6 +63,7 @@ class ClientSettings:
             _check_header(header, value)
         if not isinstance(self.app_info, str) or not _HEADER_VALUE.fullmatch(self.app_info):
             raise MantyxConfigError(f"app_info: got {self.app_info!r}, must be printable ASCII text")
+        check_progress(self.progress)
 
     def changed(self, options: Mapping[str, Any]) -> ClientSettings:
         """Return a copy with other values.

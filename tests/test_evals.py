@@ -36,6 +36,7 @@ from mantyx_sync.eval_stream import EvalEventReader, EvalRunStream
 from mantyx_sync.evals import Evals
 from mantyx_sync.local import LocalServer, ModelRequest, Pause, ScriptedModel, ToolUse
 from mantyx_sync.local.faults import cut
+from mantyx_sync.progress import Progress
 from mantyx_sync.reader import FollowSettings
 from mantyx_sync.spec import RunSpec
 from mantyx_sync.tools.context import ToolContext
@@ -503,14 +504,14 @@ def test_an_eval_whose_creation_was_not_answered_is_not_created_twice(bench: Any
 def test_run_eval_answers_local_tools_of_every_case(local: Any) -> None:
     server, evals = local(ScriptedModel(asks_for_its_order))
     events: list[EvalRunEvent] = []
-    records: list[EvalRunDetail] = []
+    told: list[Progress] = []
     here = threading.get_ident()
 
     def on_event(event: EvalRunEvent) -> None:
         assert threading.get_ident() == here
         events.append(event)
 
-    detail = evals.run_eval(spec(tools=[get_order]), on_event=on_event, progress=records.append, poll_interval=0.01)
+    detail = evals.run_eval(spec(tools=[get_order]), on_event=on_event, progress=told.append, poll_interval=0.01)
     assert detail.status == "succeeded"
     assert [result.final_text for result in detail.results] == [f"It is order {n}." for n in (1, 2, 3)]
     # The same tool use id in each case: every call is answered nevertheless, with its own result.
@@ -518,8 +519,8 @@ def test_run_eval_answers_local_tools_of_every_case(local: Any) -> None:
     assert outputs == [f"order {n} is on its way" for n in (1, 2, 3)]
     assert [event.type for event in events].count("local_tool_call") == 3
     assert (events[0].type, events[-1].type) == ("snapshot", "run_completed")
-    assert records[-1].status == "succeeded"
-    assert [record.completed_cases for record in records] == sorted(record.completed_cases for record in records)
+    assert (told[0], told[-1]) == (Progress("eval cases", 0, 0, None), Progress("eval cases", 3, 0, 3, "succeeded"))
+    assert [progress.done for progress in told] == sorted(progress.done for progress in told)
     assert len(server.runs) == 3
 
 
@@ -588,17 +589,18 @@ def test_an_eval_that_is_not_over_in_time_is_cancelled(local: Any) -> None:
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, MantyxProtocolError])
 def test_what_a_callback_raises_cancels_the_eval_at_once(local: Any, where: str, error: type[BaseException]) -> None:
     _, evals = local(ScriptedModel([Pause(threading.Event())]))
-    ids = []
 
     def raises(found: Any) -> None:
-        ids.append(found.id if isinstance(found, EvalRunDetail) else found.data["runId"])
+        if found == Progress("eval cases", 0, 0, None):  # there is no eval yet
+            return
         raise error("enough")
 
     started = time.monotonic()
     with pytest.raises(error, match="enough"):
         evals.run_eval(spec(), **{where: raises})
     assert time.monotonic() - started < 2
-    wait_until(lambda: evals.get_eval_run(ids[0]).status == "cancelled", "it was not cancelled")
+    (run,) = evals.list_eval_runs()
+    wait_until(lambda: evals.get_eval_run(run.id).status == "cancelled", "it was not cancelled")
 
 
 def test_a_handler_that_hangs_is_told_when_the_eval_is_given_up(local: Any) -> None:
@@ -778,11 +780,11 @@ def test_a_dropped_stream_frees_its_connection(bench: Any) -> None:
 
 def test_without_tools_an_eval_is_followed_by_its_record_when_there_is_no_stream(bench: Any) -> None:
     with EvalServer(records=[RUNNING, RUNNING, RUNNING, DONE], stream_status=500) as server:
-        progress: list[EvalRunDetail] = []
+        told: list[Progress] = []
         evals = bench(server.url, reconnect_timeout=0.1)
-        detail = evals.run_eval(spec(), progress=progress.append, poll_interval=0.01)
+        detail = evals.run_eval(spec(), progress=told.append, poll_interval=0.01)
         assert detail.status == "succeeded"
-        assert [record.status for record in progress] == ["running", "succeeded"]
+        assert [progress.note for progress in told] == ["", "running", "succeeded"]
         assert server.count("/ev_1/cancel") == 0
 
 
@@ -825,10 +827,14 @@ def test_events_that_come_behind_the_record_of_the_end_are_handed_out(
     def until_ended(server: EvalServer, peer: Peer) -> None:
         assert ended.wait(DEADLINE_S)
 
+    def look(progress: Progress) -> None:
+        if progress.note:
+            ended.set()
+
     ending = frame("run_completed", 2) if says_its_end else stay
     with EvalServer([frame("snapshot", 1), until_ended, ending], records=[DONE]) as server:
         record = bench(server.url).run_eval(
-            spec(), on_event=lambda event: seen.append(event.type), progress=lambda _: ended.set(), poll_interval=0.01
+            spec(), on_event=lambda event: seen.append(event.type), progress=look, poll_interval=0.01
         )
         assert record.status == "succeeded"
     assert seen[-1:] == (["run_completed"] if says_its_end else ["snapshot"])

@@ -32,7 +32,8 @@ from mantyx_sync import (
 )
 from mantyx_sync.local import Failure, LocalServer, Pause, ScriptedModel, ToolUse
 from mantyx_sync.local.faults import hold_answer
-from mantyx_sync.many import MapProgress, run_many
+from mantyx_sync.many import run_many
+from mantyx_sync.progress import Progress
 from tests.processes import Child, environment
 from tests.scripted_runs import quick_client, quickly
 from tests.wire import DEADLINE_S, wait_until
@@ -237,7 +238,7 @@ def test_the_source_is_read_and_progress_is_told_on_the_calling_thread() -> None
         threads.add(threading.current_thread())
         yield from range(3)
 
-    def tell(progress: MapProgress) -> None:
+    def tell(progress: Progress) -> None:
         threads.add(threading.current_thread())
 
     list(run_many(items(), lambda item: item, nothing, max_workers=2, progress=tell))
@@ -299,7 +300,7 @@ def test_an_error_of_the_source_or_of_progress_comes_out_and_ends_everything(cul
             raise ZeroDivisionError
         yield 2
 
-    def tell(progress: MapProgress) -> None:
+    def tell(progress: Progress) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -362,17 +363,17 @@ def test_an_error_that_was_raised_does_not_keep_the_loop_alive() -> None:
 
 
 def test_progress_counts_what_is_done_and_what_failed() -> None:
-    told: list[MapProgress] = []
+    told: list[Progress] = []
     list(run_many(list(range(5)), fail_odd, nothing, max_workers=2, return_errors=True, progress=told.append))
-    assert [progress.done for progress in told] == [1, 2, 3, 4, 5]
-    assert told[-1] == MapProgress(done=5, failed=2, total=5)
+    assert [progress.done for progress in told] == [0, 1, 2, 3, 4, 5]
+    assert told[-1] == Progress("runs", done=5, failed=2, total=5)
     assert [progress.failed for progress in told] == sorted(progress.failed for progress in told)
     assert {progress.total for progress in told} == {5}, "a list has a length"
     assert pickle.loads(pickle.dumps(told[-1])) == told[-1]
 
 
 def test_the_total_of_a_source_without_length_is_known_at_its_end() -> None:
-    told: list[MapProgress] = []
+    told: list[Progress] = []
     list(run_many(iter(range(20)), lambda item: item, nothing, max_workers=1, progress=told.append))
     totals = [progress.total for progress in told]
     assert totals[0] is None
@@ -583,12 +584,12 @@ def test_failed_runs_are_values_with_all_that_is_known() -> None:
     def turns(request: Any) -> list[Any]:
         return [["Half", Failure("it broke")]] if request.prompt == "bad" else echo(request)
 
-    told: list[MapProgress] = []
+    told: list[Progress] = []
     with serve(turns) as server, client_of(server) as client:
         found = list(client.map(["a", "bad", "b"], return_errors=True, progress=told.append, **SAY))
         assert [type(each) for each in found] == [RunResult, MantyxRunError, RunResult]
         assert found[1].partial_text == "Half"
-        assert told[-1] == MapProgress(3, 1, 3)
+        assert told[-1] == Progress("runs", 3, 1, 3)
         assert [str(each) for each in pickle.loads(pickle.dumps(found))] == [str(each) for each in found]
         with pytest.raises(MantyxRunError, match="it broke"):
             list(client.map(["a", "bad", "b"], **SAY))
