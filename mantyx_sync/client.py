@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     import requests
     from typing_extensions import Unpack
 
-    from .many import MapProgress
     from .oauth import TokenSource
+    from .progress import ProgressTo
     from .run import Run
     from .spec import RunSpecArgs
 
@@ -56,6 +56,7 @@ class MantyxClient(SessionCalls, EvalCalls):
         session: requests.Session | None = None,
         default_headers: Mapping[str, str] | None = None,
         app_info: str = "",
+        progress: ProgressTo | None = None,
     ) -> None:
         """Check the settings; does no I/O.
 
@@ -79,6 +80,8 @@ class MantyxClient(SessionCalls, EvalCalls):
                 and response hooks are used; its cookies, auth and redirect handling are not.
             default_headers: Sent with every request.
             app_info: Your application's name, for the User-Agent.
+            progress: Told how far long work is: the MCP servers and A2A agents that any call waits for, and runs and
+                eval cases where `map` and `run_eval` have no `progress` of their own. What it may be is said there.
 
         Raises:
             MantyxConfigError: A setting is missing or not allowed.
@@ -94,6 +97,7 @@ class MantyxClient(SessionCalls, EvalCalls):
             keep_deltas=keep_deltas,
             default_headers=default_headers or {},
             app_info=app_info,
+            progress=progress,
         )
         whole_number(max_tool_workers, "max_tool_workers", 1, 10_000)
         logs.set_up()
@@ -134,7 +138,7 @@ class MantyxClient(SessionCalls, EvalCalls):
 
         Args:
             options: Any of `timeout`, `max_retries`, `stream_idle_timeout`, `reconnect_timeout`,
-                `recoverable_runs`, `keep_deltas`, `default_headers`, `app_info`.
+                `recoverable_runs`, `keep_deltas`, `default_headers`, `app_info`, `progress`.
 
         Raises:
             TypeError: An option has no such name.
@@ -156,6 +160,7 @@ class MantyxClient(SessionCalls, EvalCalls):
         on_event: Callable[[RunEvent], None] | None = None,
         on_assistant_delta: Callable[[str], None] | None = None,
         output_type: Any = None,
+        idempotency_key: str | None = None,
         **fields: Unpack[RunSpecArgs],
     ) -> RunResult:
         """Run an agent and return its result (wire §1). Blocks until the run ends.
@@ -167,6 +172,8 @@ class MantyxClient(SessionCalls, EvalCalls):
             on_assistant_delta: Called with each piece of the assistant's text, on the calling thread.
             output_type: What the answer is to be: a dataclass, TypedDict, pydantic model, any other type that hints can
                 name, or a JSON Schema. It goes out as `output_schema`; the result's `output` is the answer as such.
+            idempotency_key: Your own name for this call, a task's id for example: called again with it, after the
+                process was killed say, this follows the run that is there already. See `start_agent`.
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
@@ -179,7 +186,12 @@ class MantyxClient(SessionCalls, EvalCalls):
         callbacks(on_event=on_event, on_assistant_delta=on_assistant_delta)
         wants_events = on_event is not None or on_assistant_delta is not None
         run = self._workspace.create(
-            _spec(spec, fields), timeout, wants_events=wants_events, is_owned=True, output_type=output_type
+            _spec(spec, fields),
+            timeout,
+            wants_events=wants_events,
+            is_owned=True,
+            output_type=output_type,
+            key=idempotency_key,
         )
         return self._workspace.complete(run, on_event, on_assistant_delta)
 
@@ -192,6 +204,7 @@ class MantyxClient(SessionCalls, EvalCalls):
         timeout: float | None = None,
         on_event: Callable[[RunEvent], None] | None = None,
         on_assistant_delta: Callable[[str], None] | None = None,
+        idempotency_key: str | None = None,
         **fields: Unpack[RunSpecArgs],
     ) -> RunResult:
         """Have a task plan made without running the agent (wire §8.5); it is the result's `plan`. Blocks.
@@ -202,13 +215,20 @@ class MantyxClient(SessionCalls, EvalCalls):
             timeout: Seconds for the whole run.
             on_event: Called with each event, on the calling thread.
             on_assistant_delta: As `run_agent`.
+            idempotency_key: As `start_agent`.
 
         Raises:
             MantyxError: As `run_agent`.
         """
         plan = plan_only(steps=steps, brief=brief)
         fields["plan"] = plan
-        return self.run_agent(timeout=timeout, on_event=on_event, on_assistant_delta=on_assistant_delta, **fields)
+        return self.run_agent(
+            timeout=timeout,
+            on_event=on_event,
+            on_assistant_delta=on_assistant_delta,
+            idempotency_key=idempotency_key,
+            **fields,
+        )
 
     @spec_signature
     def stream_agent(
@@ -217,6 +237,7 @@ class MantyxClient(SessionCalls, EvalCalls):
         *,
         timeout: float | None = None,
         output_type: Any = None,
+        idempotency_key: str | None = None,
         **fields: Unpack[RunSpecArgs],
     ) -> Run:
         """Start a run whose events or text you loop over (wire §4). Blocks until the run is created.
@@ -228,13 +249,19 @@ class MantyxClient(SessionCalls, EvalCalls):
             spec: A `RunSpec`; or give its fields as keyword arguments.
             timeout: Seconds for the whole run; it is cancelled then.
             output_type: As `run_agent`.
+            idempotency_key: As `start_agent`. The events of a run that was there come from its beginning.
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
             MantyxAPIError, MantyxNetworkError: The run could not be created.
         """
         return self._workspace.create(
-            _spec(spec, fields), timeout, wants_events=True, is_owned=True, output_type=output_type
+            _spec(spec, fields),
+            timeout,
+            wants_events=True,
+            is_owned=True,
+            output_type=output_type,
+            key=idempotency_key,
         )
 
     @spec_signature
@@ -244,22 +271,36 @@ class MantyxClient(SessionCalls, EvalCalls):
         *,
         timeout: float | None = None,
         output_type: Any = None,
+        idempotency_key: str | None = None,
         **fields: Unpack[RunSpecArgs],
     ) -> Run:
         """Start a run that goes on in the background, its tools included, whether or not anybody looks (wire §1).
 
         Blocks until the run is created.
 
+        **With an `idempotency_key`** the server is asked first, by one more request, for a run that carries the key in
+        its metadata, and that one is followed: as `attach_run` does it, so that tool calls which were answered are not
+        run again. A task that is delivered twice, since its worker was killed, thus pays for one run. The call goes by
+        the key alone and does not compare what else was given. A run that failed or was cancelled stands for nothing:
+        trying again with its key creates another one. One whose answer does not fit `output_type` did succeed; to have
+        it done again, use another key. Two processes that call at the same instant may both find nothing and create
+        a run each, and two that follow one run both answer its tool calls. Where a server lists runs without regard to
+        metadata, its newest 2000 runs are looked through.
+
         Args:
             spec: A `RunSpec`; or give its fields as keyword arguments.
             timeout: Seconds for the whole run, counted for whoever waits for it.
             output_type: As `run_agent`.
+            idempotency_key: Your own name for this call: 1 to 256 printable characters. It takes one of the 16 entries
+                of metadata (`mantyx_sync.key`), by which `list_runs(metadata=…)` finds the run as well.
 
         Raises:
             MantyxConfigError: The spec is not allowed; nothing was sent.
-            MantyxAPIError, MantyxNetworkError: The run could not be created.
+            MantyxAPIError, MantyxNetworkError: The run could not be created, or not be looked for.
         """
-        return self._workspace.create(_spec(spec, fields), timeout, wants_events=True, output_type=output_type)
+        return self._workspace.create(
+            _spec(spec, fields), timeout, wants_events=True, output_type=output_type, key=idempotency_key
+        )
 
     @spec_signature
     def map(
@@ -269,9 +310,10 @@ class MantyxClient(SessionCalls, EvalCalls):
         max_workers: int = 8,
         as_completed: bool = False,
         return_errors: bool = False,
-        progress: Callable[[MapProgress], None] | None = None,
+        progress: ProgressTo | None = None,
         timeout: float | None = None,
         output_type: Any = None,
+        idempotency_key: Callable[[Any], str] | None = None,
         **fields: Unpack[RunSpecArgs],
     ) -> Generator[Any, None, None]:
         """Run an agent for each item, some at once, and yield the results (wire §1).
@@ -286,9 +328,15 @@ class MantyxClient(SessionCalls, EvalCalls):
             as_completed: Yield results as they come instead of in the order of the items.
             return_errors: Yield an error in place of the result of a run that failed. Otherwise the first one is
                 raised.
-            progress: Called on the calling thread after each run, but not for an error that is raised.
+            progress: A function: called with a `Progress` on the calling thread, at the start and after each run, but
+                not for an error that is raised; before that, of servers that are started. Its `close`, if it has one,
+                is called at the end, whatever ends the loop. Or `"tqdm"` or `"rich"`: a bar of theirs. Or `"auto"`: a
+                bar of what is installed, or else a line; nothing where nobody looks. `None` takes the client's.
             timeout: Seconds for each run.
             output_type: As `run_agent`.
+            idempotency_key: Gives the key of an item's run, a different one for each; called on threads of this loop. A
+                loop that is started again, after it was killed say, then follows the runs that are there, and creates
+                those that are missing. See `start_agent`.
             fields: Fields of `RunSpec` for every run. MCP servers and A2A agents among their `tools` are connected once
                 for all runs; those of one item for its run.
 
@@ -298,7 +346,7 @@ class MantyxClient(SessionCalls, EvalCalls):
         """
         from .many import Launcher, run_many
 
-        launcher = Launcher(self._workspace, fields, timeout, output_type)
+        launcher = Launcher(self._workspace, fields, timeout, output_type, idempotency_key)
         return run_many(
             items,
             launcher.run,
@@ -306,7 +354,7 @@ class MantyxClient(SessionCalls, EvalCalls):
             max_workers=max_workers,
             as_completed=as_completed,
             return_errors=return_errors,
-            progress=progress,
+            progress=launcher.progress if progress is None else progress,
             before=launcher.open,
             after=launcher.close,
         )

@@ -140,7 +140,7 @@ def find_keyed(
             if not mark.is_on(run):
                 continue
             earlier.add(run.id)
-            if run.session_id != session_id and run.session_id is not None:
+            if run.session_id != session_id and "sessionId" in run.raw:
                 continue
             if run.status == "succeeded":
                 succeeded = run.id
@@ -183,8 +183,9 @@ def find_run(api: WorkspaceAPI, mark: Mark, lost: MantyxError, deadline: float |
     """
     answered = isinstance(lost, MantyxServerError)
     for attempt in range(2 if answered else _TRIES):
-        if attempt:
-            threading.Event().wait(_PAUSE_S * attempt)
+        left = threading.TIMEOUT_MAX if deadline is None else deadline - time.monotonic()
+        if attempt and left > 0:
+            threading.Event().wait(min(_PAUSE_S * attempt, left))
         if deadline is not None and time.monotonic() >= deadline:
             break
         query: Query = {"limit": _LISTED, "metadata": [mark.filter]}
