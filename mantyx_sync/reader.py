@@ -44,7 +44,15 @@ from .transport.body import Body, Release
 from .transport.retry import Backoff, Reconnect
 from .transport.stream import EventStream, StreamLost
 
-__all__ = ["FollowSettings", "RunReader", "decode_or_keep", "tool_call_of", "warn_if_threads_are_off"]
+__all__ = [
+    "THREADS_ARE_OFF",
+    "FollowSettings",
+    "RunReader",
+    "decode_or_keep",
+    "threads_are_off",
+    "tool_call_of",
+    "warn_if_threads_are_off",
+]
 
 log = logging.getLogger(__name__)
 
@@ -412,23 +420,26 @@ def _close_readers() -> None:
 _PACKAGE = __name__.partition(".")[0]
 _has_warned = False
 
+THREADS_ARE_OFF = (
+    "uWSGI runs without threads, so MANTYX runs cannot be followed: set enable-threads = true (or --enable-threads)"
+)
+
+
+def threads_are_off() -> bool:
+    """Tell whether this is uWSGI without threads: none would ever run."""
+    options = getattr(sys.modules.get("uwsgi"), "opt", None)
+    if options is None:
+        return False
+    enabled = {key.decode() if isinstance(key, bytes) else key for key in options}
+    return not enabled & {"enable-threads", "threads"}
+
 
 def warn_if_threads_are_off() -> None:
-    """Warn, once, if this is uWSGI without threads: none would ever run. The warning points at who called us."""
+    """Warn, once, if this is uWSGI without threads. The warning points at who called us."""
     global _has_warned
-    uwsgi = sys.modules.get("uwsgi")
-    options = getattr(uwsgi, "opt", None)
-    if _has_warned or options is None:
-        return
-    enabled = {key.decode() if isinstance(key, bytes) else key for key in options}
-    if not enabled & {"enable-threads", "threads"}:
+    if not _has_warned and threads_are_off():
         _has_warned = True
-        warnings.warn(
-            "uWSGI runs without threads, so MANTYX runs cannot be followed: set enable-threads = true "
-            "(or --enable-threads)",
-            RuntimeWarning,
-            stacklevel=_frames_of_ours() + 1,
-        )
+        warnings.warn(THREADS_ARE_OFF, RuntimeWarning, stacklevel=_frames_of_ours() + 1)
 
 
 def _frames_of_ours() -> int:

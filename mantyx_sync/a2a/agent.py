@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, Tuple
 
 from ..errors import MantyxConflictError, MantyxError, MantyxNotFoundError, MantyxRunCancelled
+from ..failures import describe_failure
 from ..reader import warn_if_threads_are_off
 from ..spec import RunSpec
 from .conversations import Conversations
 from .current import CURRENT, CurrentTask
-from .failures import describe_failure
 from .inputs import TaskInput
 from .relay import FetchFile, Relay
 from .requests import Refused

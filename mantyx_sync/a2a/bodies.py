@@ -8,6 +8,7 @@ import logging
 import time
 from typing import Any, Callable, Iterator, List, Mapping, Sequence, Tuple
 
+from ..transport.sse_writing import HEARTBEAT, sse_event
 from .dialects import V1
 from .inputs import JSON
 from .requests import Call, Refused, write_failure, write_success
@@ -17,12 +18,10 @@ from .service import Following
 __all__ = [
     "EventBody",
     "TooLarge",
-    "frame",
     "json_answer",
     "pass_by",
     "plain_answer",
     "read_body",
-    "stream_headers",
     "version_of",
 ]
 
@@ -30,8 +29,6 @@ Environ = Mapping[str, Any]
 StartResponse = Callable[..., Any]
 
 log = logging.getLogger(__name__)
-
-HEARTBEAT = b": still here\n\n"
 
 
 class EventBody:
@@ -63,8 +60,8 @@ class EventBody:
             log.exception("A2A %s: our own fault", self._call.operation.value)
             self._is_over = True
             fault = Refused(INTERNAL_ERROR, "The agent failed to answer.")
-            failure = frame(write_failure(fault.about(self._call.dialect, self._call.request_id)))
-            return b"event: error\n" + failure if self._call.dialect is V1 else failure
+            failure = write_failure(fault.about(self._call.dialect, self._call.request_id))
+            return sse_event(failure, event="error" if self._call.dialect is V1 else None)
 
     def _next(self) -> bytes:
         write_event = self._call.dialect.write_event
@@ -83,22 +80,7 @@ class EventBody:
         self._following.end()
 
     def _frame(self, event: Mapping[str, Any]) -> bytes:
-        return frame(write_success(self._call, event))
-
-
-def stream_headers() -> List[Tuple[str, str]]:
-    """Return the headers of a streamed answer: a list for each, as a server may add to it."""
-    return [
-        ("Content-Type", "text/event-stream"),
-        ("Cache-Control", "no-cache, no-transform"),  # no-transform: compressing would hold pieces back
-        ("X-Accel-Buffering", "no"),
-    ]
-
-
-def frame(response: Mapping[str, Any]) -> bytes:
-    """Write a response as an event of a stream."""
-    # ASCII on one line: a reader that splits at any of Unicode's line ends gets it whole (field note A2A-10).
-    return b"data: " + json.dumps(response, separators=(",", ":")).encode("ascii") + b"\n\n"
+        return sse_event(write_success(self._call, event))
 
 
 class TooLarge(Exception):

@@ -13,24 +13,23 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Mapping, NoRetu
 from ..checks import callbacks, integer, json_copy, kind_of, refusal, seconds, sequence, shown, text, whole_number
 from ..errors import MantyxConfigError
 from ..events import ToolFile
+from ..failures import describe_failure as default_description
 from ..output import OutputType
 from ..spec import OMITTED, build_spec, check_names, spec_signature
+from ..transport.sse_writing import sse_event, stream_headers
 from ..transport.url import BaseURL
 from .agent import AgentRunner, RunnerSettings
 from .bodies import (
     EventBody,
     TooLarge,
-    frame,
     json_answer,
     pass_by,
     plain_answer,
     read_body,
-    stream_headers,
     version_of,
 )
 from .conversations import CONTEXT_KEY, Conversations, spec_fields
 from .dialects import V03, Operation
-from .failures import describe_failure as default_description
 from .inputs import DEFAULT_INPUT_MODES, JSON
 from .requests import Call, Refused, read_call, write_failure, write_success
 from .rpc import INTERNAL_ERROR, INVALID_REQUEST, PUSH_NOTIFICATION_NOT_SUPPORTED, UNSUPPORTED_OPERATION
@@ -412,7 +411,7 @@ class A2AApp:
         if call.dialect is V03 and call.operation in _STREAMED:
             # Clients of 0.3 read the answer to these as a stream whatever it is, and would lose the error.
             start_response("200 OK", stream_headers())
-            return [frame(failure)]
+            return [sse_event(failure)]
         return json_answer(start_response, failure)
 
     def _carry_out(self, call: Call, owner: str, size: int, start_response: StartResponse) -> Iterable[bytes]:
