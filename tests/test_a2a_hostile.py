@@ -30,8 +30,8 @@ from mantyx_sync.a2a import (
 )
 from mantyx_sync.a2a.access import _without_credentials
 from mantyx_sync.a2a.addresses import zone_of
-from mantyx_sync.failures import describe_failure
 from mantyx_sync.errors import MantyxAPIError, MantyxRunError
+from mantyx_sync.failures import describe_failure
 from mantyx_sync.local import ToolUse
 from tests.a2a_agents import (
     Agent,
