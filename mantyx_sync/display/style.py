@@ -45,8 +45,11 @@ _RULES = """
 }
 * { box-sizing: border-box; }
 style { display: none; }
-.mx-card { background: var(--mx-bg); border: 1px solid var(--mx-line); border-radius: 10px; padding: 16px 18px; }
-.mx-card > * + * { margin-top: 14px; }
+.mx-card {
+  display: flex; flex-direction: column; gap: 14px; background: var(--mx-bg); border: 1px solid var(--mx-line);
+  border-radius: 10px; padding: 16px 18px;
+}
+.mx-card > *, .mx-section > *, .mx-inside > * { min-width: 0; max-width: 100%; }
 .mx-card + .mx-card { margin-top: 12px; }
 .mx-head { display: flex; flex-wrap: wrap; align-items: baseline; gap: 4px 10px; }
 .mx-title { font-size: 15px; font-weight: 650; }
@@ -55,7 +58,10 @@ style { display: none; }
 .mx-small { font-size: 12.5px; }
 .mx-strong { font-weight: 600; }
 .mx-mono { font-family: var(--mx-mono); font-size: 12.5px; }
+.mx-one { flex: 0 1 auto; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .mx-grow { flex: 1 1 auto; min-width: 0; }
+.mx-one.mx-grow { flex: 1 1 0; }
+.mx-tight { flex: none; white-space: nowrap; }
 .mx-end { margin-inline-start: auto; }
 .mx-badge {
   display: inline-block; padding: 1px 8px; border-radius: 999px; font-size: 12px; font-weight: 600; line-height:
@@ -70,11 +76,11 @@ style { display: none; }
 .mx-warn { color: var(--mx-warn); }
 .mx-bad { color: var(--mx-bad); }
 .mx-accent { color: var(--mx-accent); }
-.mx-facts { display: flex; flex-wrap: wrap; gap: 4px 20px; margin-bottom: 0; padding: 0; }
+.mx-facts { display: flex; flex-wrap: wrap; gap: 4px 20px; margin: 0; padding: 0; }
 .mx-fact { display: flex; flex-wrap: wrap; gap: 0 6px; font-size: 12.5px; }
 .mx-fact dt { color: var(--mx-soft); font-weight: 400; margin: 0; }
 .mx-fact dd { margin: 0; font-variant-numeric: tabular-nums; }
-.mx-section > * + * { margin-top: 6px; }
+.mx-section { display: flex; flex-direction: column; gap: 6px; }
 .mx-label { display: block; font-size: 12px; font-weight: 650; color: var(--mx-soft); letter-spacing: 0.02em; }
 .mx-prose {
   display: block; max-width: 76ch; margin: 0; font: inherit; font-size: 15px; line-height: 1.6; white-space:
@@ -110,9 +116,7 @@ style { display: none; }
 .mx-fold[open] > summary::before { transform: rotate(90deg); }
 .mx-fold > summary:hover { background: var(--mx-panel); }
 .mx-fold > summary:focus-visible { outline: 2px solid var(--mx-accent); outline-offset: 2px; }
-.mx-fold > .mx-inside { padding: 4px 0 8px 14px; }
-.mx-inside > * + * { margin-top: 8px; }
-.mx-one { flex: 0 1 auto; min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.mx-fold > .mx-inside { display: flex; flex-direction: column; gap: 10px; padding: 6px 0 10px 14px; }
 .mx-list { display: block; margin: 0; padding: 0; list-style: none; }
 .mx-rows > * { border-top: 1px solid var(--mx-line); }
 .mx-rows > *:last-child { border-bottom: 1px solid var(--mx-line); }
@@ -145,6 +149,11 @@ style { display: none; }
 .mx-table tr:last-child > td { border-bottom: 0; }
 .mx-table .mx-num { text-align: end; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .mx-table .mx-tight { white-space: nowrap; }
+.mx-ident {
+  display: block; max-width: 26ch; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
+  font-family: var(--mx-mono); font-size: 12.5px;
+}
+.mx-brief { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }
 .mx-table tr > *:last-child { padding-inline-end: 0; }
 .mx-chat { display: block; }
 .mx-said { padding: 9px 13px; border-radius: 9px; background: var(--mx-panel); }
@@ -166,13 +175,14 @@ _NARROW = """
 .mx-cards > tbody { display: block; }
 .mx-cards > tbody > tr { display: block; padding: 8px 0; border-bottom: 1px solid var(--mx-line); }
 .mx-cards > tbody > tr:last-child { border-bottom: 0; }
-.mx-cards > tbody > tr > td {
-  display: flex; gap: 12px; padding: 1px 0; border: 0; max-width: none; text-align: start; white-space: normal;
+.mx-table.mx-cards > tbody > tr > td {
+  display: flex; gap: 12px; align-items: baseline; padding: 1px 0; border: 0; max-width: none; text-align: start; white-space: normal;
 }
 .mx-cards > tbody > tr > td::before {
   content: attr(data-label); flex: none; width: 104px; color: var(--mx-soft); font-size: 12.5px;
 }
-.mx-cards > tbody > tr > td:empty { display: none; }
+.mx-table.mx-cards > tbody > tr > td:empty { display: none; }
+.mx-table.mx-cards .mx-ident { max-width: none; white-space: normal; }
 .mx-cards > tbody > tr > td > * { min-width: 0; }
 .mx-fold > .mx-inside { padding-inline-start: 4px; }
 .mx-wide { display: none; }

@@ -1,0 +1,89 @@
+"""How numbers, times and sizes read. Pure."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime, timezone
+
+__all__ = ["amount", "clock", "count", "duration", "money", "percent", "plural", "when"]
+
+
+def duration(seconds: float | None) -> str:
+    """Say how long something took: `340 ms`, `3.4 s`, `2 min 05 s`, `1 h 02 min`. Empty for `None`."""
+    if seconds is None or not math.isfinite(seconds):
+        return ""
+    seconds = max(0.0, seconds)
+    if seconds < 0.0005:
+        return "0 ms" if seconds == 0 else "under 1 ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = int(seconds + 0.5)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = int(seconds / 60 + 0.5)
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def count(number: float | None) -> str | None:
+    """Write a number with its thousands apart; `None` stays `None`."""
+    if number is None:
+        return None
+    return f"{number:,}" if isinstance(number, int) else f"{number:,g}"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """Say how many there are: `1 run`, `2 runs`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def amount(size_bytes: int | None) -> str | None:
+    """Say how large something is: `512 bytes`, `3.4 kB`, `5.1 MB`."""
+    if size_bytes is None:
+        return None
+    if size_bytes < 1000:
+        return plural(size_bytes, "byte")
+    size, unit = size_bytes / 1000, "kB"
+    for larger in ("MB", "GB", "TB"):
+        if size < 999.5:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.1f} {unit}" if size < 99.5 else f"{size:,.0f} {unit}"
+
+
+def percent(share: float | None) -> str | None:
+    """Write a share of 1 as per cent."""
+    return None if share is None or not math.isfinite(share) else f"{100 * share:.4g} %"
+
+
+def money(dollars: float | None) -> str | None:
+    """Write a price in US dollars, with as many digits as it has, two at least."""
+    if dollars is None:
+        return None
+    text = f"{dollars:,.4f}".rstrip("0")
+    whole, _, cents = text.partition(".")
+    return f"${whole}.{cents.ljust(2, '0')}"
+
+
+def when(text: str | None) -> str | None:
+    """Shorten an ISO 8601 time to the minute, in UTC; what is no such time stays as it is."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+        if found.tzinfo is not None:
+            found = found.astimezone(timezone.utc)
+    except (ValueError, OverflowError):
+        return text
+    return found.strftime("%Y-%m-%d %H:%M")
+
+
+def clock(seconds: float) -> str:
+    """Write a time since 1970 as a date and time in UTC; empty if there is no such date."""
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return ""
