@@ -6,9 +6,10 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Iterator, NoReturn, TypeVar
+from typing import Iterator, NoReturn, TypeVar, cast
 
 from .api import WorkspaceAPI
+from .checks import seconds
 from .errors import MantyxError, MantyxTimeoutError, RateLimit
 from .events import AssistantDelta, RunEvent
 from .reader import RunReader
@@ -115,11 +116,23 @@ class Run(Timed):
             MantyxNetworkError: The run could not be followed to its end; `run_id` and `last_seq` are on the error.
             MantyxTimeoutError: The time-out of the run passed; it was cancelled.
         """
-        self._begin_loop()
-        try:
-            yield from self._events
-        finally:
-            self._reading.release()
+        return cast(Iterator[RunEvent], self._loop(None))  # it never tells that nothing came
+
+    def poll(self, every: float) -> Iterator[RunEvent | None]:
+        """Yield the run's events as looping does, and `None` whenever `every` seconds pass without one.
+
+        For what is to happen while the run is quiet: a heartbeat, a clock that is redrawn. Blocks between events for
+        no longer than that, but for a moment while a lost connection is opened again. One loop at a time, this one
+        included; whoever leaves it may take it up again, with or without `every`.
+
+        Args:
+            every: Seconds, above 0.
+
+        Raises:
+            MantyxConfigError: `every` is not a number above 0.
+            MantyxNetworkError, MantyxTimeoutError: As looping over the run.
+        """
+        return self._loop(seconds(every, "every"))
 
     def __next__(self) -> RunEvent:
         """Return the next event; what `next()` on the run gives. Blocks and raises as looping does."""
@@ -223,6 +236,13 @@ class Run(Timed):
             self.close()
         elif not self._reader.is_closed:
             self.abort()
+
+    def _loop(self, every: float | None) -> Iterator[RunEvent | None]:
+        self._begin_loop()
+        try:
+            yield from self._events.polled(every)
+        finally:
+            self._reading.release()
 
     def _begin_loop(self) -> None:
         # No context manager: under Python 3.9 a loop that is left through one leaves a cycle, and what is dropped

@@ -7,7 +7,7 @@ import copy
 import logging
 import threading
 import time
-from typing import Callable, Iterator
+from typing import Callable, Iterator, cast
 
 from .api import WorkspaceAPI
 from .backlog import Gap
@@ -87,14 +87,20 @@ class RunEvents:
         self._deadline = deadline
         self._current: Iterator[RunEvent] = iter(())  # remembers its place when a loop is left
         self._batches: Iterator[list[Envelope]] | None = None
+        self._every: float | None = None
 
     def __iter__(self) -> Iterator[RunEvent]:
+        return cast(Iterator[RunEvent], self.polled(None))  # it never tells that nothing came
+
+    def polled(self, every: float | None) -> Iterator[RunEvent | None]:
+        """Yield the events, and `None` whenever `every` seconds pass without one. Blocks between them."""
         self._reader.check_process()
         if self._batches is None:
             self._batches = self._read_batches()
         try:
             while True:
                 yield from self._current
+                self._every = every
                 try:
                     batch = next(self._batches, None)
                 except BaseException as error:
@@ -103,7 +109,10 @@ class RunEvents:
                     raise
                 if batch is None:
                     break
-                self._current = map(decode_or_keep, batch)
+                if batch:
+                    self._current = map(decode_or_keep, batch)
+                else:
+                    yield None
         finally:
             self._reader.backlog.has_taker = False
         outcome = self._reader.outcome
@@ -114,15 +123,20 @@ class RunEvents:
             raise outcome_again(outcome)
 
     def _read_batches(self) -> Iterator[list[Envelope]]:
+        """Yield batch by batch, and an empty one whenever nothing came for the time that is asked for right now."""
         reader, deadline = self._reader, self._deadline
         while True:
             # Events that never cease must not hide that the time is over; those of a run that ended in time are due.
             if deadline is not None and time.monotonic() >= deadline and not reader.done.is_set():
                 raise timed_out(self._api, reader)
+            until = None if self._every is None else time.monotonic() + self._every
+            is_polled = until is not None and (deadline is None or until < deadline)
             try:
-                item = reader.backlog.take(deadline)
+                item = reader.backlog.take(until if is_polled else deadline)
             except TimeoutError:
-                raise timed_out(self._api, self._reader) from None
+                if not is_polled:
+                    raise timed_out(self._api, self._reader) from None
+                item = []
             if item is None:
                 return
             if isinstance(item, Gap):
@@ -140,10 +154,12 @@ class RunEvents:
         self._reader.also_release(stream)
         try:
             with contextlib.closing(iter(stream)) as batches:  # type: ignore[type-var]  # a generator
+                stream.patience = self._every
                 for batch in batches:
                     yield batch
-                    if batch[-1]["type"] in TERMINAL_TYPES:
+                    if batch and batch[-1]["type"] in TERMINAL_TYPES:
                         return
+                    stream.patience = self._every
         except StreamLost as lost:
             raise lost.error from lost
         finally:

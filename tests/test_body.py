@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
+import math
 import socket
 import ssl
 import threading
@@ -211,6 +213,92 @@ def test_the_end_of_the_connection_ends_a_body_without_length() -> None:
     with stream(script) as body:
         assert read_all(body) == b"hello"
         assert body.read() == b""
+
+
+@pytest.mark.parametrize("coding", ["plain", "gzip"])
+@pytest.mark.parametrize("framing", ["chunked", "length", "until close"])
+def test_polling_hands_on_what_there_is_and_tells_when_there_is_nothing(framing: str, coding: str, either: Any) -> None:
+    parts, _ = coded(coding)
+    went_on = [threading.Event() for _ in parts[1:]]
+    with WireServer(sender(framing, coding, went_on), tls=either) as server:
+        client = transport(server.url)
+        body = opened(client)
+        try:
+            found = b""
+            for size, event in zip(itertools.accumulate(map(len, PIECES)), went_on):
+                while len(found) < size:
+                    found += body.poll(DEADLINE_S) or b"nothing came"
+                is_complete = framing == "length" and coding == "plain" and found == b"".join(PIECES)
+                assert body.poll(0.02) == (b"" if is_complete else None)
+                event.set()
+            assert found + b"".join(iter(lambda: body.poll(DEADLINE_S), b"")) == b"".join(PIECES)  # type: ignore[arg-type]
+            assert body.poll(0.01) == b""
+        finally:
+            body.close()
+            client.close()
+
+
+@pytest.mark.parametrize("piece", [b"a\r\nda", b"a", b"a\r\n"])
+@pytest.mark.parametrize("with_head", [True, False])
+def test_half_of_something_does_not_hold_who_polls(with_head: bool, piece: bytes) -> None:
+    go = threading.Event()
+    whole = chunk(b"data: 1\n\n\n")
+
+    def script(peer: Peer) -> None:
+        peer.request()
+        peer.send(stream_head() + (piece if with_head else b""), b"" if with_head else piece)
+        peer.wait(go)
+        peer.send(whole[len(piece) :])
+        peer.stay()
+
+    with stream(script) as body:
+        polled = [body.poll(0.02) for _ in range(3)]
+        assert b"".join(data or b"" for data in polled) in (b"", b"da")
+        assert polled[-1] is None
+        go.set()
+        rest = b""
+        while not rest.endswith(b"\n\n\n"):
+            rest += body.poll(DEADLINE_S) or b"nothing came"
+        assert not rest.startswith(b"nothing")
+
+
+def test_what_arrived_with_the_head_is_not_waited_for(either: Any) -> None:
+    def script(peer: Peer) -> None:
+        peer.request()
+        peer.send(stream_head() + chunk(b"data: 1\n\n"))
+        peer.stay()
+
+    with WireServer(script, tls=either) as server:
+        client = transport(server.url)
+        body = opened(client)
+        try:
+            assert body.poll(DEADLINE_S) == b"data: 1\n\n"
+            assert body.poll(0.02) is None
+        finally:
+            body.close()
+            client.close()
+
+
+def test_silence_counts_while_it_is_waited_for_in_small_pieces() -> None:
+    with stream(sender("chunked", "plain", [threading.Event()]), idle=0.2) as body:
+        read_size(body, len(PIECES[0]))
+        began = time.monotonic()
+        with pytest.raises(BodyIdle, match=r"no byte arrived for 0\.2 s"):
+            list(iter(lambda: body.poll(0.03), b""))
+        assert 0.15 < time.monotonic() - began < 2.0
+
+
+def test_a_release_ends_polling() -> None:
+    release = Release()
+    with stream(sender("chunked", "plain", [threading.Event()]), release=release) as body:
+        read_size(body, len(PIECES[0]))
+        releaser = threading.Timer(0.05, release)
+        releaser.start()
+        began = time.monotonic()
+        with pytest.raises(BodyBroken, match="released"):
+            body.poll(math.inf)
+        assert time.monotonic() - began < DEADLINE_S / 2
+        releaser.join()
 
 
 @pytest.mark.parametrize("framing", ["chunked", "length", "close"])

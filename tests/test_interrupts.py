@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 from typing import Any
@@ -77,6 +78,19 @@ def test_ctrl_c_between_creating_a_run_and_waiting_for_it_leaves_nothing(monkeyp
                 thread.join(5)
                 assert not thread.is_alive()
         client.close()
+
+
+def test_ctrl_c_while_a_run_is_polled_gives_it_up() -> None:
+    with quiet() as server, quick_client(server) as client:
+        run = client.start_agent(**SPEC)
+        polled = run.poll(0.01)
+        assert next(event.text for event in polled if event is not None) == "Hi"
+        assert next(polled) is None
+        threading.Timer(0.05, _thread.interrupt_main).start()
+        with pytest.raises(KeyboardInterrupt):
+            list(polled)
+        assert server.count("cancel") == 1
+        assert is_ended("mantyx-run")
 
 
 def test_a_second_ctrl_c_while_a_run_is_given_up_frees_it_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -318,6 +318,70 @@ def test_a_loop_that_was_left_can_be_taken_up_again() -> None:
         assert list(run.text_stream) == []
 
 
+def test_polling_tells_when_nothing_came_for_a_while_and_misses_nothing() -> None:
+    held = Held()
+    with serve(*held.turns) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
+        found: list[Any] = []
+        for event in run.poll(every=0.05):
+            found.append(None if event is None else event.seq)
+            if found[-3:] == [None, None, None]:
+                held.go.set()
+        assert [seq for seq in found if seq is not None] == list(range(1, server.runs[0].last_seq + 1))
+        assert found[0] == 1
+        assert list(run.poll(0.01)) == []
+        assert run.result().text == "Begun. Ended."
+
+
+def test_a_polled_loop_that_was_left_can_be_taken_up_by_any_other() -> None:
+    held = Held()
+    with serve(*held.turns) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
+        seqs = [next(event.seq for event in run.poll(60.0) if event is not None)]
+        assert next(iter(run.poll(0.02))) is None
+        held.go.set()
+        seqs.append(next(run).seq)
+        seqs += [event.seq for event in run]
+        assert seqs == list(range(1, server.runs[0].last_seq + 1))
+
+
+def test_polling_is_one_loop_like_any_other_and_asks_for_a_time() -> None:
+    held = Held()
+    with serve(*held.turns) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
+        polled = run.poll(0.01)
+        next(polled)
+        for other in (run.poll(0.01), iter(run)):
+            with pytest.raises(MantyxError, match="one loop at a time"):
+                next(other)
+        for every in (0, -1, math.nan, True, "1", None):
+            with pytest.raises(MantyxConfigError, match="every") as caught:
+                run.poll(every)  # type: ignore[arg-type]
+            assert "a number of seconds above 0" in str(caught.value)
+        held.go.set()
+        assert [event for event in polled if event is not None][-1].is_terminal
+
+
+@pytest.mark.parametrize("every", [0.02, 60.0, math.inf])
+def test_the_time_of_a_run_bounds_polling_it(every: float) -> None:
+    held = Held()
+    with serve(*held.turns) as server, client_of(server) as client:
+        with client.stream_agent(**SPEC, timeout=0.3) as run, pytest.raises(MantyxTimeoutError):
+            list(run.poll(every))
+        wait_until(lambda: server.runs[0].status == "cancelled", "the run was left going")
+
+
+def test_polling_a_closed_run_ends_and_leaving_the_block_between_two_polls_cancels_it() -> None:
+    held = Held()
+    with serve(*held.turns, *held.turns) as server, client_of(server) as client:
+        run = client.start_agent(**SPEC)
+        for event in run.poll(0.02):
+            if event is None:
+                run.close()
+        with client.stream_agent(**SPEC) as run:
+            for event in run.poll(0.02):
+                if event is None:
+                    break
+        wait_until(lambda: server.runs[1].status == "cancelled", "the run was left going")
+
+
 def test_two_loops_at_once_are_refused() -> None:
     held = Held()
     with serve(*held.turns) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:

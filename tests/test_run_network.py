@@ -1113,6 +1113,24 @@ def test_a_caller_who_is_slow_all_along_keeps_no_tool_from_starting_and_misses_n
         assert began_at[0] - began < 2.5, "the tool waited for the caller"
 
 
+def test_polling_tells_of_silence_behind_a_gap_as_well() -> None:
+    """The reader let go, so the caller reads the log itself: there, too, it must hear that nothing comes."""
+    go = threading.Event()
+    frames: list[Any] = [delta(seq, "x" * 20) for seq in range(1, 10_001)]
+    frames += [(delta(10_001, "y"), lambda _: wait_for(go, "nobody heard the silence")), result(10_002)]
+    with RunServer(logged(frames)) as server, quick_client(server) as client:
+        run = client.start_agent(**SPEC)
+        wait_until(lambda: run.last_seq >= 10_001, "the reader waits for nobody")
+        found: list[int] = []
+        for item in run.poll(0.03):
+            if item is not None:
+                found.append(item.seq)
+            elif found and found[-1] == 10_001:
+                go.set()
+        assert found == list(range(1, 10_003))
+        assert server.count("stream") >= 2, "there was no gap"
+
+
 def test_reading_on_from_the_log_survives_a_bad_network() -> None:
     frames = long_log(10_000, 10_000)
     whole = logged(frames)

@@ -162,6 +162,49 @@ def test_half_an_event_is_not_an_event(tail: bytes, end: str) -> None:
         assert "9" not in resumed_from(server)
 
 
+def test_a_quiet_stream_tells_so_in_time_and_goes_on_where_it_is() -> None:
+    go = threading.Event()
+
+    def script(peer: Peer) -> None:
+        peer.request()
+        peer.send(stream_head(), chunk(event(1)))
+        peer.wait(go)
+        peer.send(chunk(b": hb\n\n"), chunk(event(2)))
+        peer.stay()
+
+    with streaming(script) as (_, stream):
+        stream.patience = 0.02
+        found: list[list[str]] = []
+        with contextlib.closing(iter(stream)) as batches:  # type: ignore[type-var]  # a generator
+            for batch in batches:
+                found.append(batch)
+                if found[-2:] == [[], []]:
+                    go.set()
+                if batch == ["e2"]:
+                    break
+        assert [item for batch in found for item in batch] == ["e1", "e2"]
+        assert found[0] == ["e1"]
+
+
+def test_the_wait_before_reconnecting_is_told_in_pieces_as_well() -> None:
+    with streaming(events(1), events(1, 2, end="stay"), base=0.4, cap=0.4) as (_, stream):
+        stream.patience = 0.01
+        found: list[list[str]] = []
+        with contextlib.closing(iter(stream)) as batches:  # type: ignore[type-var]  # a generator
+            for batch in batches:
+                found.append(batch)
+                if batch == ["e2"]:
+                    break
+        assert [item for batch in found for item in batch] == ["e1", "e2"]
+
+
+def test_silence_breaks_a_stream_off_that_is_looked_at_in_small_pieces() -> None:
+    with streaming(events(1, end="stay"), events(1, 2, end="stay"), idle=0.2) as (server, stream):
+        stream.patience = 0.03
+        assert take(stream, "e2") == ["e1", "e2"]
+        assert resumed_from(server) == [None, "1"]
+
+
 def test_what_is_sent_again_comes_out_once() -> None:
     def again(peer: Peer) -> None:
         peer.request()

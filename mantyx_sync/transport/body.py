@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 import zlib
 from http.client import HTTPException
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.util.wait import wait_for_read
 
 from .chunked import BadChunk, ChunkedDecoder
 
@@ -26,6 +28,7 @@ __all__ = ["Body", "BodyBroken", "BodyIdle", "Release", "socket_of"]
 READ_BYTES = 64 * 1024
 MAX_PIECE_BYTES = 1024 * 1024
 """What is decompressed at a time: what was read may expand a thousandfold."""
+LONGEST_WAIT_S = 86400.0  # more than any time-out; the system's own waits take no time without end
 
 
 class BodyBroken(Exception):
@@ -95,7 +98,11 @@ class Body:
         sock = socket_of(received.raw)
         release.watch_socket(sock)
         self._idle_timeout = sock.gettimeout() if sock is not None else None
-        self._read, encoded = _source(received.raw)
+        self._read, self._is_source_at_end, encoded = _source(received.raw)
+        # Told to wait for only where nothing but our reading is between the bytes and us.
+        self._socket = sock if encoded and isinstance(sock, socket.socket) else None
+        self._has_read = False
+        self._quiet_since: float | None = None
         self._is_at_end = False
         encoding = received.headers.get("Content-Encoding", "").strip().lower() if encoded else ""
         self._inflate: _Inflate | None = None
@@ -113,27 +120,73 @@ class Body:
             BodyBroken: The connection broke, was released, or the coding is wrong.
         """
         while True:
-            if self._inflate is not None and self._inflate.has_more and not self._release.called:
-                data = self._inflate(b"")
-                if data:
-                    return data
-            try:
-                data = self._read()
-            except (socket.timeout, ReadTimeoutError) as error:
-                limit = "the time-out" if self._idle_timeout is None else f"{self._idle_timeout:g} s"
-                raise BodyIdle(f"no byte arrived for {limit}") from error
-            except (OSError, ValueError, BadChunk, BodyBroken, HTTPError, HTTPException) as error:
-                why = "the stream was released" if self._release.called else str(error) or type(error).__name__
-                raise BodyBroken(why) from error
-            if self._release.called:
-                raise BodyBroken("the stream was released")
-            if not data:
-                self._is_at_end = True
-            if self._inflate is None or not data:
+            data = self._step()
+            if data is not None:
                 return data
-            data = self._inflate(data)
+
+    def poll(self, seconds: float) -> bytes | None:
+        """Return what `read` returns, or `None` if that takes longer than `seconds`.
+
+        It blocks as `read` does where the body is not read off a socket of ours.
+
+        Raises:
+            BodyIdle, BodyBroken: As from `read`.
+        """
+        until = time.monotonic() + seconds
+        while self._wait(until):
+            data = self._step()
+            if data is not None:
+                return data
+        return None
+
+    def _wait(self, until: float) -> bool:
+        """Wait for bytes until then; tell whether a step will find some."""
+        sock = self._socket
+        if sock is None or self._is_source_at_end() or (self._inflate is not None and self._inflate.has_more):
+            return True
+        if not self._has_read and _is_buffered(self._received.raw, sock):
+            return True
+        now = time.monotonic()
+        if self._quiet_since is None:
+            self._quiet_since = now
+        if self._idle_timeout is not None:
+            left = self._quiet_since + self._idle_timeout - now
+            if left <= 0:
+                raise self._idle()
+            until = min(until, now + left)
+        try:
+            # What TLS has decoded already is no matter of the socket.
+            if getattr(sock, "pending", int)() > 0 or wait_for_read(sock, min(max(0.0, until - now), LONGEST_WAIT_S)):
+                return True
+        except (OSError, ValueError):
+            return True  # closed or broken: the step says how
+        return False
+
+    def _step(self) -> bytes | None:
+        """Read once; return what that makes of the body, `None` if nothing yet."""
+        self._has_read, self._quiet_since = True, None
+        if self._inflate is not None and self._inflate.has_more and not self._release.called:
+            data = self._inflate(b"")
             if data:
                 return data
+        try:
+            found = self._read()
+        except (socket.timeout, ReadTimeoutError) as error:
+            raise self._idle() from error
+        except (OSError, ValueError, BadChunk, BodyBroken, HTTPError, HTTPException) as error:
+            why = "the stream was released" if self._release.called else str(error) or type(error).__name__
+            raise BodyBroken(why) from error
+        if self._release.called:
+            raise BodyBroken("the stream was released")
+        if found == b"":
+            self._is_at_end = True
+        elif self._inflate is not None and found is not None:
+            return self._inflate(found) or None
+        return found
+
+    def _idle(self) -> BodyIdle:
+        limit = "the time-out" if self._idle_timeout is None else f"{self._idle_timeout:g} s"
+        return BodyIdle(f"no byte arrived for {limit}")
 
     def close(self) -> None:
         """Let go of the connection. Call it from the reading thread; others call the `Release`.
@@ -210,37 +263,59 @@ def socket_of(raw: Any) -> Any:
     return getattr(getattr(getattr(getattr(raw, "_fp", None), "fp", None), "raw", None), "_sock", None)
 
 
-def _source(raw: Any) -> tuple[Callable[[], bytes], bool]:
-    """Return what reads the next bytes, and whether they still carry the content coding."""
+def _is_buffered(raw: Any, sock: Any) -> bool:
+    """Tell whether bytes of the body arrived with its head; asked before anything of it is read.
+
+    Later there are none: what is read at a time is more than the file below buffers.
+    """
+    timeout = sock.gettimeout()
+    try:
+        sock.settimeout(0)
+        return bool(raw._fp.fp.peek(1))
+    except (OSError, ValueError):  # TLS says in this way that there are none; what is wrong `read` says better
+        return False
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sock.settimeout(timeout)
+
+
+_Step = Callable[[], Optional[bytes]]
+"""Reads once. `None`: nothing of the body is complete yet; `b""`: it is at its end."""
+
+
+def _source(raw: Any) -> tuple[_Step, Callable[[], bool], bool]:
+    """Return what reads the next bytes, what tells that it need not wait, and if there may be a content coding."""
     answer: Any = getattr(raw, "_fp", None)
     file: Any = getattr(answer, "fp", None)
     if not (hasattr(file, "read1") and hasattr(answer, "chunked") and hasattr(answer, "length")):
-        return _library_source(raw), False
+        return _library_source(raw), _never, False
     read1: Callable[[int], bytes] = file.read1
     if answer.chunked:
-        return _chunked_source(read1), True
+        return (*_chunked_source(read1), True)
     if answer.length is not None:
-        return _sized_source(read1, answer.length), True
-    return lambda: read1(READ_BYTES), True
+        return (*_sized_source(read1, answer.length), True)
+    return lambda: read1(READ_BYTES), _never, True
 
 
-def _chunked_source(read1: Callable[[int], bytes]) -> Callable[[], bytes]:
+def _never() -> bool:
+    return False
+
+
+def _chunked_source(read1: Callable[[int], bytes]) -> tuple[_Step, Callable[[], bool]]:
     decoder = ChunkedDecoder()
 
-    def read() -> bytes:
-        while not decoder.finished:
-            data = read1(READ_BYTES)
-            if not data:
-                raise BodyBroken("the connection ended in the middle of the body")
-            body = decoder.feed(data)
-            if body:
-                return body
-        return b""
+    def read() -> bytes | None:
+        if decoder.finished:
+            return b""
+        data = read1(READ_BYTES)
+        if not data:
+            raise BodyBroken("the connection ended in the middle of the body")
+        return decoder.feed(data) or None
 
-    return read
+    return read, lambda: decoder.finished
 
 
-def _sized_source(read1: Callable[[int], bytes], length: int) -> Callable[[], bytes]:
+def _sized_source(read1: Callable[[int], bytes], length: int) -> tuple[_Step, Callable[[], bool]]:
     left = length
 
     def read() -> bytes:
@@ -253,7 +328,7 @@ def _sized_source(read1: Callable[[int], bytes], length: int) -> Callable[[], by
         left -= len(data)
         return data
 
-    return read
+    return read, lambda: left == 0
 
 
 def _library_source(raw: Any) -> Callable[[], bytes]:

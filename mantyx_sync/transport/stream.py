@@ -83,6 +83,9 @@ class EventStream(Generic[ItemT]):
         self._released = Signal()
         self._release_body = Release()
         self._barren = 0  # connections in a row that brought nothing
+        self.patience: float | None = None
+        """Seconds of waiting after which an empty batch is yielded; may be changed between batches. Opening a
+        connection, and one that is not read off a socket of ours, may take longer."""
 
     def release(self) -> None:
         """End the iteration, from any thread, whatever it waits for. Does not block."""
@@ -113,7 +116,12 @@ class EventStream(Generic[ItemT]):
             if delay is None:
                 raise StreamLost(MantyxNetworkError(why, cause=cause))
             log.info("stream: %s; reconnecting in %.2f s", why, delay)
-            self._released.wait(delay)
+            until = now + delay
+            while not self._released.is_set() and delay > 0:
+                self._released.wait(delay if self.patience is None else min(delay, self.patience))
+                delay = until - time.monotonic()
+                if delay > 0 and self.patience is not None and not self._released.is_set():
+                    yield []
 
     def _one_connection(self) -> Iterator[list[ItemT]]:
         reader, reconnect = self._reader, self._reconnect
@@ -123,7 +131,10 @@ class EventStream(Generic[ItemT]):
         reconnect.opened(time.monotonic())
         try:
             while True:
-                data = body.read()
+                data = body.read() if self.patience is None else body.poll(self.patience)
+                if data is None:
+                    yield []
+                    continue
                 if not data:
                     if decoder.eof():
                         raise BodyBroken("the stream ended in the middle of an event")
