@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Callable, Optional, Union
 
 from mantyx_sync import limits
 from mantyx_sync.local.checks import InvalidRequest
-from mantyx_sync.local.frames import FrameLog
+from mantyx_sync.local.frames import FrameLog, PieceLog
 from mantyx_sync.local.http import Request, Response, json_response
 
 __all__ = [
     "Answer",
+    "KnownAnswer",
+    "Later",
+    "NoAnswer",
     "Refused",
+    "RelayedResponse",
     "StreamResponse",
     "read_body",
     "read_integer",
@@ -40,7 +45,61 @@ class StreamResponse:
     more_headers: tuple[tuple[str, str], ...] = ()
 
 
-Answer = Union[Response, StreamResponse]
+@dataclass(frozen=True)
+class RelayedResponse:
+    """Answer with what somebody else said: status, headers, and a body whose pieces are sent one by one as they come.
+
+    `headers` are all there are but those that say where the body ends. `length` announces its size; with None each
+    piece is a chunk of its own.
+    """
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    log: PieceLog
+    length: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """End the connection without a byte of answer: `fin` or `rst`."""
+
+    how: str = "fin"
+
+
+class Later:
+    """An answer that is not known yet. Any thread may give it, once.
+
+    `on_left` is called on the socket loop's thread if the client leaves before it came.
+    """
+
+    def __init__(self, on_left: Callable[[], None] | None = None) -> None:
+        self._lock = threading.Lock()
+        self._answer: Optional[KnownAnswer] = None
+        self._then: Optional[Callable[[KnownAnswer], None]] = None
+        self._on_left = on_left
+
+    def give(self, answer: KnownAnswer) -> None:
+        """Say what the answer is."""
+        with self._lock:
+            self._answer, then = answer, self._then
+        if then is not None:
+            then(answer)
+
+    def then(self, function: Callable[[KnownAnswer], None]) -> None:
+        """Have a function called with the answer, now or when it comes, on whatever thread gives it."""
+        with self._lock:
+            self._then, answer = function, self._answer
+        if answer is not None:
+            function(answer)
+
+    def left(self) -> None:
+        """Take notice that nobody waits for the answer any more."""
+        if self._on_left is not None:
+            self._on_left()
+
+
+KnownAnswer = Union[Response, StreamResponse, RelayedResponse, NoAnswer]
+Answer = Union[KnownAnswer, Later]
 
 
 class Refused(Exception):

@@ -15,9 +15,9 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Callable, Optional
 
-from mantyx_sync.local.answers import Answer, StreamResponse
+from mantyx_sync.local.answers import Answer, KnownAnswer, Later, NoAnswer, RelayedResponse, StreamResponse
 from mantyx_sync.local.faults import NO_EFFECT, Effect
-from mantyx_sync.local.frames import FrameLog
+from mantyx_sync.local.frames import FrameLog, PieceLog
 from mantyx_sync.local.http import BadHttp, Request, RequestParser, Response, encode_head
 
 if TYPE_CHECKING:
@@ -44,8 +44,9 @@ class _Stream:
         self.log = log
         self.position = position
         self.effect = effect
-        self.framing = effect.framing or "chunked"
+        self.framing = effect.framing or "chunked"  # or `sized`: a body of known length, sent as it is
         self.gzip = zlib.compressobj(wbits=31) if effect.gzip else None
+        self.is_relayed = isinstance(log, PieceLog)
         self.sent = 0  # body bytes so far, transfer coding not counted
         self.last_write = time.monotonic()
 
@@ -61,7 +62,8 @@ class Connection:
         self._out = bytearray()
         self._mask = selectors.EVENT_READ
         self._stream: Optional[_Stream] = None
-        self._waiting = False  # a fault holds the request or its answer
+        self._waiting = False  # a fault holds the request or its answer, or the answer is not known yet
+        self._later: Optional[Later] = None
         self._end: Optional[str] = None  # how to end the connection once `_out` is empty
         self._muted = False
         self._keep_alive = True
@@ -167,6 +169,9 @@ class Connection:
             return
         self._closed = True
         self._forget_stream()
+        later, self._later = self._later, None
+        if later is not None:
+            later.left()
         self._loop.connections.discard(self)
         self._loop.selector.unregister(self._sock)
         with contextlib.suppress(OSError):
@@ -260,18 +265,39 @@ class Connection:
 
     # -------------------------------------------------------------- answers
 
+    def _await(self, request: Request, later: Later, effect: Effect) -> None:
+        """Go on with the request when its answer is known."""
+        self._waiting, self._later = True, later
+        loop = self._loop
+
+        def go_on(answer: KnownAnswer) -> None:
+            self._waiting, self._later = False, None
+            try:
+                self._answer(request, answer, effect)
+                if not self._closed:
+                    self._next_requests()
+            except Exception:
+                self.fail()
+
+        later.then(lambda answer: loop.post(lambda: go_on(answer)))
+
     def _answer(self, request: Request, answer: Answer, effect: Effect) -> None:
-        lost = effect.lose
+        if isinstance(answer, Later):
+            self._await(request, answer, effect)
+            return
+        lost = answer.how if isinstance(answer, NoAnswer) else effect.lose
         if effect.cut_after is not None and effect.count == "wire":
             self._wire_left, self._wire_how = effect.cut_after, effect.cut_how
             if self._wire_left <= 0:
                 lost = lost or self._wire_how
-        if lost is not None or self._closed:
-            if isinstance(answer, StreamResponse):
+        if lost is not None or self._closed or isinstance(answer, NoAnswer):
+            if isinstance(answer, (StreamResponse, RelayedResponse)):
                 answer.log.reader_left()
             self._end_after_flush(lost or "fin")
         elif isinstance(answer, StreamResponse):
             self._open_stream(request, answer, effect)
+        elif isinstance(answer, RelayedResponse):
+            self._open_relay(request, answer, effect)
         else:
             self._send(answer, keep_alive=request.keep_alive, effect=effect)
 
@@ -300,7 +326,6 @@ class Connection:
         position = answer.last_seq
         if effect.replay:
             position = max(0, position - effect.replay)
-        stream = _Stream(answer.log, position, effect)
         headers = [
             *self._loop.first_headers(),
             *answer.headers,
@@ -308,6 +333,24 @@ class Connection:
             ("Cache-Control", "no-cache"),
             *answer.more_headers,
         ]
+        self._begin_body(request, 200, headers, _Stream(answer.log, position, effect))
+
+    def _open_relay(self, request: Request, answer: RelayedResponse, effect: Effect) -> None:
+        headers = [*self._loop.first_headers(), *answer.headers]
+        if effect.content_type:
+            headers = [pair for pair in headers if pair[0].lower() != "content-type"]
+            headers.append(("Content-Type", effect.content_type))
+        stream = _Stream(answer.log, 0, effect)
+        if request.method == "HEAD" or answer.status in (204, 304):
+            stream.framing = "sized"
+        elif answer.length is not None:
+            headers.append(("Content-Length", str(answer.length)))
+            stream.framing = "sized"
+        self._begin_body(request, answer.status, headers, stream)
+
+    def _begin_body(self, request: Request, status: int, headers: list[tuple[str, str]], stream: _Stream) -> None:
+        """Send the head and what there is of the body; the rest follows as its log grows."""
+        effect = stream.effect
         if stream.gzip is not None:
             headers.append(("Content-Encoding", "gzip"))
         if stream.framing == "chunked":
@@ -320,9 +363,9 @@ class Connection:
         else:
             self._keep_alive = not effect.close_after
         self._stream = stream
-        self._loop.streams.setdefault(answer.log.id, set()).add(self)
-        answer.log.announced = False
-        head = encode_head(200, headers)
+        self._loop.streams.setdefault(stream.log.id, set()).add(self)
+        stream.log.announced = False
+        head = encode_head(status, headers)
         first = self._take(stream)
         if effect.cut_after is not None or effect.silent_after is not None:
             self._write(head)
@@ -355,15 +398,16 @@ class Connection:
             self._push(stream, HEARTBEAT)
 
     def _take(self, stream: _Stream) -> bytes:
-        frames = stream.log.frames[stream.position : stream.position + MAX_FRAMES_PER_WRITE]
+        count = 1 if stream.is_relayed else MAX_FRAMES_PER_WRITE
+        frames = stream.log.frames[stream.position : stream.position + count]
         if not frames:
             return b""
         if sum(map(len, frames)) > MAX_BYTES_PER_WRITE:
             size = 0
-            for count, frame in enumerate(frames, 1):  # pragma: no branch
+            for number, frame in enumerate(frames, 1):  # pragma: no branch
                 size += len(frame)
                 if size > MAX_BYTES_PER_WRITE:
-                    frames = frames[:count]
+                    frames = frames[:number]
                     break
         if stream.log.forgets:
             del stream.log.frames[: len(frames)]
@@ -413,6 +457,9 @@ class Connection:
         return b"".join([b"%x\r\n%b\r\n" % (len(part), part) for part in parts])
 
     def _end_stream(self, stream: _Stream) -> None:
+        if isinstance(stream.log, PieceLog) and stream.log.broken is not None:
+            self._end_after_flush(stream.log.broken)
+            return
         if stream.effect.keep_open:
             return
         if stream.gzip is not None:
