@@ -176,7 +176,8 @@ _NARROW = """
 .mx-cards > tbody > tr { display: block; padding: 8px 0; border-bottom: 1px solid var(--mx-line); }
 .mx-cards > tbody > tr:last-child { border-bottom: 0; }
 .mx-table.mx-cards > tbody > tr > td {
-  display: flex; gap: 12px; align-items: baseline; padding: 1px 0; border: 0; max-width: none; text-align: start; white-space: normal;
+  display: flex; gap: 12px; align-items: baseline; padding: 1px 0; border: 0; max-width: none;
+  text-align: start; white-space: normal;
 }
 .mx-cards > tbody > tr > td::before {
   content: attr(data-label); flex: none; width: 104px; color: var(--mx-soft); font-size: 12.5px;
