@@ -1,0 +1,239 @@
+/* The page: what the reader types and presses, and which run it follows.
+ *
+ * A message is posted, and the answer to the post is the stream of its run. After a reload, and when the connection
+ * broke, the stream is taken up again at `events`. What was said before comes from `conversation`.
+ */
+
+import { Refused, call, follow, looking, pause, posting } from "./stream.js";
+import { Turn } from "./turn.js";
+
+const $ = (id) => document.getElementById(id);
+const conversation = $("conversation");
+const text = $("text");
+const others = new BroadcastChannel(`chat ${location.pathname}`); // this browser's other windows with the page
+
+let current = null; // the exchange whose run goes on
+
+// ---- running
+
+/** Ask, and follow the answer. */
+async function ask(said, turn = add(new Turn(said, () => again(turn)))) {
+  const id = newId();
+  await watch(turn, async () => {
+    try {
+      await follow(watcher(turn), posting("messages", { text: said, id }), looking("events"));
+    } catch (error) {
+      if (!(error instanceof TypeError) || turn.runId) throw error;
+      await recover(turn, id); // nobody answered: the message may have arrived, or not
+    }
+  });
+}
+
+/** The same question once more, in the place of the one that failed. */
+function again(turn) {
+  if (current) return;
+  turn.element.remove();
+  ask(turn.said);
+}
+
+async function recover(turn, id) {
+  $("connection").hidden = false;
+  for (let waits = 500; ; waits = Math.min(waits * 2, 8000)) {
+    const found = await call("conversation").catch((error) => {
+      if (error instanceof TypeError) return null;
+      throw error;
+    });
+    if (found) {
+      $("connection").hidden = true;
+      if (found.run?.message !== id) throw new TypeError("the message did not arrive");
+      return follow(watcher(turn), looking("events"));
+    }
+    await pause(waits);
+  }
+}
+
+/** Follow a run to its end, whatever that is. */
+async function watch(turn, following) {
+  current = turn;
+  showState();
+  let hasMovedOn = false;
+  try {
+    await following();
+  } catch (error) {
+    if (error instanceof Refused) {
+      hasMovedOn = error.code === "moved_on";
+      turn.fail(error.code, error.message);
+    } else if (error instanceof TypeError) turn.fail("network");
+    else throw error;
+  } finally {
+    $("connection").hidden = true;
+    current = null;
+    showState();
+    say({ stopped: "Stopped", failed: "There is no answer" }[turn.element.dataset.state] ?? "The answer is complete");
+  }
+  if (hasMovedOn) await load(); // another window asked something while this one had no connection
+}
+
+function watcher(turn) {
+  turn.onGrowth = keepUp;
+  turn.onStatus = say;
+  turn.onRun = (runId) => {
+    if (turn.isStopping) stop();
+    if (!turn.isReplayed) others.postMessage(runId);
+  };
+  return {
+    event: (type, data, id) => turn.take(type, data, id),
+    lost: () => ($("connection").hidden = false),
+    back: () => ($("connection").hidden = true),
+  };
+}
+
+/** Stop the run. The end comes with its stream, as any other. */
+async function stop() {
+  const turn = current;
+  if (!turn) return;
+  turn.isStopping = true; // if its run has no name yet, it is stopped once it has
+  $("stop").disabled = true;
+  text.focus({ preventScroll: true });
+  if (!turn.runId) return;
+  try {
+    await call("stop", { run: turn.runId });
+  } catch {
+    $("stop").disabled = false; // it can be pressed again
+    say("It could not be stopped");
+  }
+}
+
+// ---- the conversation
+
+/** Show what was said so far, and follow the last run: it may still be going on. */
+async function load() {
+  conversation.setAttribute("aria-busy", "true");
+  let found;
+  try {
+    found = await call("conversation");
+  } catch (error) {
+    clear();
+    const turn = add(new Turn("", () => (turn.element.remove(), load())));
+    return turn.fail("network", error instanceof Refused ? error.message : "");
+  }
+  clear();
+  for (const [said, answer] of found.turns) add(Turn.past(said, answer));
+  $("welcome").hidden = found.turns.length > 0 || Boolean(found.run);
+  showState();
+  if (!found.run) return undefined;
+  const turn = add(new Turn(found.run.said, () => again(turn)).replays());
+  turn.isReplayed = true;
+  return watch(turn, () => follow(watcher(turn), looking("events")));
+}
+
+async function startNew() {
+  await call("new", {}).catch(() => null);
+  clear();
+  $("welcome").hidden = false;
+  showState();
+  text.focus();
+}
+
+function clear() {
+  conversation.querySelectorAll(".turn").forEach((turn) => turn.remove());
+}
+
+function add(turn) {
+  $("welcome").hidden = true;
+  conversation.append(turn.element);
+  isFollowing = true;
+  keepUp();
+  return turn;
+}
+
+// ---- what the reader does
+
+$("composer").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const said = text.value.trim();
+  if (!said || current) return;
+  text.value = "";
+  grow();
+  ask(said);
+});
+
+text.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  $("composer").requestSubmit();
+});
+
+text.addEventListener("input", grow);
+$("stop").addEventListener("click", stop);
+$("new").addEventListener("click", startNew);
+
+for (const button of document.querySelectorAll(".suggestions button"))
+  button.addEventListener("click", () => {
+    if (!current) ask(button.textContent);
+    text.focus({ preventScroll: true });
+  });
+
+// Another window of this browser asked something: show it here too.
+others.addEventListener("message", () => current || load());
+
+function grow() {
+  text.style.height = "auto";
+  text.style.height = `${Math.min(text.scrollHeight, 220)}px`;
+  $("send").disabled = Boolean(current) || !text.value.trim();
+}
+
+// ---- what the page says of itself
+
+function showState() {
+  const isRunning = Boolean(current);
+  conversation.setAttribute("aria-busy", String(isRunning));
+  document.body.classList.toggle("running", isRunning);
+  $("stop").hidden = !isRunning;
+  $("stop").disabled = false;
+  $("send").hidden = isRunning;
+  $("new").hidden = isRunning || !conversation.querySelector(".turn");
+  grow();
+  if (isRunning) say("Answering");
+}
+
+function say(words) {
+  $("status").textContent = words;
+}
+
+function newId() {
+  return Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join("-");
+}
+
+// ---- scrolling: along with the text, unless the reader looks at something above
+
+let isFollowing = true;
+let scrolledTo = 0;
+
+const below = () => document.documentElement.scrollHeight - innerHeight - scrollY;
+
+function keepUp() {
+  if (isFollowing) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+  else $("down").hidden = below() < 24;
+}
+
+addEventListener("scroll", () => {
+  if (below() <= 1) isFollowing = true;
+  else if (scrollY < scrolledTo) isFollowing = false; // only readers scroll up
+  else if (below() < 24) isFollowing = true;
+  scrolledTo = scrollY;
+  $("down").hidden = isFollowing || below() < 24;
+});
+
+addEventListener("resize", keepUp);
+conversation.addEventListener("click", ({ target }) => {
+  if (target.closest("summary")) isFollowing = false; // what was opened is what the reader wants to see
+});
+
+$("down").addEventListener("click", () => {
+  isFollowing = true;
+  keepUp();
+  text.focus({ preventScroll: true });
+});
+
+load();

@@ -1,0 +1,1 @@
+"""A Django project that shows one page: the chat."""

@@ -1,0 +1,48 @@
+"""The views of the chat."""
+
+from __future__ import annotations
+
+from chat_page import agent
+from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.views.decorators.csrf import ensure_csrf_cookie
+from django.views.decorators.http import require_GET, require_POST
+
+from mantyx_sync.web import EventStream
+
+
+@require_GET
+@ensure_csrf_cookie
+def page(_request: HttpRequest) -> FileResponse:
+    return FileResponse((agent.PAGE / "index.html").open("rb"))
+
+
+@require_GET
+def conversation(request: HttpRequest) -> JsonResponse:
+    return JsonResponse(agent.conversation(request.session.get("id")))
+
+
+@require_POST
+def messages(request: HttpRequest) -> StreamingHttpResponse:
+    request.session["id"], stream = agent.ask(request.session.get("id"), request.body)
+    return streamed(stream)
+
+
+@require_GET
+def events(request: HttpRequest) -> StreamingHttpResponse:
+    return streamed(agent.look(request.session.get("id"), request.headers.get("Last-Event-ID")))
+
+
+@require_POST
+def stop(request: HttpRequest) -> HttpResponse:
+    agent.stop(request.session.get("id"), request.body)
+    return HttpResponse(status=204)
+
+
+@require_POST
+def new(request: HttpRequest) -> HttpResponse:
+    agent.end_session(request.session.pop("id", None))
+    return HttpResponse(status=204)
+
+
+def streamed(stream: EventStream) -> StreamingHttpResponse:
+    return StreamingHttpResponse(stream, headers=dict(stream.headers))
