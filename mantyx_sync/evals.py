@@ -73,7 +73,7 @@ class Evals:
         self._settings = settings
         self._executor = executor
         self._deadlines = deadlines
-        self._progress = progress
+        self._progress: ProgressTo | None = progress
 
     def list_eval_datasets(self) -> EvalDatasetList:
         """List the data sets of the workspace. One request."""

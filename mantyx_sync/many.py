@@ -156,7 +156,7 @@ class Launcher:
         self._key_of = key_of
         # What single runs have of their own is opened on threads that nobody watches.
         self._workspace = workspace.changed({"progress": None})
-        self.progress = workspace.settings.progress
+        self.progress: ProgressTo | None = workspace.settings.progress
         """Whom the client has for want of another."""
         self._common = RunSpec(**fields) if fields else None
         self._timeout = timeout

@@ -77,11 +77,13 @@ class Reporting:
             MantyxConfigError: As `check_progress`.
         """
         check_progress(progress)
+        self._reporter: Reporter | None
         if isinstance(progress, str):
             from .progress_bars import reporter_named
 
-            progress = reporter_named(progress)
-        self._reporter: Reporter | None = progress
+            self._reporter = reporter_named(progress)
+        else:
+            self._reporter = progress
         self._process = os.getpid()
         self._is_open = False
 

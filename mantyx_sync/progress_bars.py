@@ -15,7 +15,7 @@ from .progress import Progress
 __all__ = ["LineReporter", "RichReporter", "TqdmReporter", "is_installed", "reporter_named"]
 
 _BETWEEN_S = 0.1
-"""How often the line is written at most."""
+"""How often is drawn at most."""
 _COLUMNS = 80
 _PASSING = ("servers",)
 """What is not to be seen any more once it is over."""
@@ -29,7 +29,7 @@ def is_installed(package: str) -> bool:
         return False
 
 
-def reporter_named(name: str) -> Callable[[Progress], None] | None:
+def reporter_named(name: str) -> Callable[[Progress], object] | None:
     """Return a new reporter, or `None` if `auto` finds nobody who looks: no terminal, no notebook."""
     if name == "auto":
         if not (_is_terminal(sys.stderr) or _is_notebook()):
@@ -102,27 +102,52 @@ def _tqdm_class() -> Any:
     return type("Bar", (tqdm,), {"monitor_interval": 0})
 
 
+class _Pace:
+    """Tells when to draw again: at once, and then every tenth of a second at most."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._next: float | None = None
+
+    def is_due(self) -> bool:
+        """Tell whether to draw now; if so, that counts as done."""
+        now = self._now()
+        if self._next is not None and now < self._next:
+            return False
+        self._next = now + _BETWEEN_S
+        return True
+
+    def forget(self) -> None:
+        """Draw at once the next time."""
+        self._next = None
+
+
 class RichReporter:
     """A bar of rich for each kind of work."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._pace = _Pace(now)
         self._display: Any = None
         self._task: Any = None
         self._what = ""
 
     def __call__(self, progress: Progress) -> None:
         """Draw it."""
-        if progress.what != self._what:
+        state = {"completed": progress.done, "total": progress.total, "remark": _remark(progress)}
+        if progress.what == self._what:
+            self._display.update(self._task, **state, refresh=self._pace.is_due())
+        else:
             self.close()
             self._display = _rich_display(is_transient=progress.what in _PASSING)
             self._what = progress.what
             self._display.start()
-            self._task = self._display.add_task(progress.what, total=progress.total, remark="")
-        self._display.update(self._task, completed=progress.done, total=progress.total, remark=_remark(progress))
+            self._task = self._display.add_task(progress.what, **state)  # draws it
+            self._pace.is_due()
 
     def close(self) -> None:
-        """End the bar, and rich's thread that draws it."""
+        """Draw the bar as it is, and end it."""
         display, self._display, self._what = self._display, None, ""
+        self._pace.forget()
         if display is not None:
             display.stop()
 
@@ -135,8 +160,12 @@ def _rich_display(is_transient: bool) -> Any:
         bars.MofNCompleteColumn(),
         bars.TimeElapsedColumn(),
         bars.TextColumn("{task.fields[remark]}", markup=False),  # a server's name is no colour
-        console=importlib.import_module("rich.console").Console(stderr=True),
+        # In a notebook rich needs widgets to draw anew; without them it writes the end as into a file.
+        console=importlib.import_module("rich.console").Console(
+            stderr=True, force_jupyter=None if is_installed("ipywidgets") else False
+        ),
         transient=is_transient,
+        auto_refresh=False,  # or else a thread draws it, and outlives it for a moment
         # rich writes what is printed meanwhile where the bar is: not into a file that standard output goes to.
         redirect_stdout=_is_terminal(sys.stdout),
     )
@@ -146,11 +175,10 @@ class LineReporter:
     """One line on standard error, which is written over."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+        self._pace = _Pace(now)
         self._what = ""
         self._written = ""
         self._due = ""
-        self._next = 0.0
 
     def __call__(self, progress: Progress) -> None:
         """Write it, unless the line was written just now: then with the next one, or at the end."""
@@ -158,8 +186,7 @@ class LineReporter:
             self.close()
             self._what = progress.what
         self._due = str(progress)
-        if self._now() >= self._next:
-            self._next = self._now() + _BETWEEN_S
+        if self._pace.is_due():
             self._write()
 
     def close(self) -> None:
@@ -170,7 +197,7 @@ class LineReporter:
             self._write()
             self._show("\n")
         self._what = self._written = self._due = ""
-        self._next = 0.0
+        self._pace.forget()
 
     def _write(self) -> None:
         width = shutil.get_terminal_size((_COLUMNS, 24)).columns - 1

@@ -193,9 +193,7 @@ def test_a_number_of_too_many_digits_is_refused_or_sent_but_no_error_of_its_own(
         (lambda client: client.run_agent(**SPEC, on_event=0), "on_event"),
         (lambda client: client.run_agent(**SPEC, on_assistant_delta="print"), "on_assistant_delta"),
         (lambda client: client.run_plan(**SPEC, on_event=0), "on_event"),
-        (lambda client: client.map(["a"], system_prompt="Help.", progress=0), "progress"),
         (lambda client: client.run_eval(dataset_id="d", agent_id="a", on_event=0), "on_event"),
-        (lambda client: client.run_eval(dataset_id="d", agent_id="a", progress=0), "progress"),
     ],
 )
 def test_a_callback_that_cannot_be_called_is_refused_before_anything_is_sent(

@@ -433,7 +433,7 @@ def test_what_stands_in_a_packages_place_is_not_it(monkeypatch: pytest.MonkeyPat
 
 def drawn(*given: Progress, columns: int = 80, seconds: float = 1.0) -> str:
     """Return what a line writes, so many seconds being between what it is told."""
-    stream, clock = Terminal(), itertools.count(0.0, seconds / 2)
+    stream, clock = Terminal(), itertools.count(0.0, seconds)
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(stream):
         patch.setenv("COLUMNS", str(columns))
         reporter = LineReporter(lambda: next(clock))
@@ -537,17 +537,20 @@ def test_a_display_of_rich_is_kept_at_what_was_told_and_stopped(monkeypatch: pyt
         return types.SimpleNamespace(
             start=lambda: steps.append("started"),
             stop=lambda: steps.append("stopped"),
-            add_task=lambda what, **fields: what,
-            update=lambda task, **fields: steps.append((task, *fields.values())),
+            add_task=lambda what, **fields: steps.append((what, *fields.values())),
+            update=lambda task, **fields: steps.append(tuple(fields.values())),
         )
 
     monkeypatch.setattr("mantyx_sync.progress_bars._rich_display", display)
-    reporter = RichReporter()
+    clock = itertools.count(0.0, 0.06)
+    reporter = RichReporter(lambda: next(clock))
     reporter(Progress("servers", 0, 0, 1, "starting fs"))
-    reporter(Progress("runs", 3, 1, None))
+    reporter(Progress("runs", 0, 0, None))
+    reporter(Progress("runs", 3, 1, 9))
+    reporter(Progress("runs", 4, 1, 9))
     reporter.close()
     reporter.close()
     assert steps == [
         *("transient", "started", ("servers", 0, 1, "starting fs"), "stopped"),
-        *("lasting", "started", ("runs", 3, None, "1 failed"), "stopped"),
+        *("lasting", "started", ("runs", 0, None, ""), (3, 9, "1 failed", False), (4, 9, "1 failed", True), "stopped"),
     ]
