@@ -12,9 +12,9 @@ from ._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ._version import SDK_VERSION as SDK_VERSION
-    from .a2a.ref import LocalA2ATool as LocalA2ATool
-    from .a2a.ref import define_local_a2a as define_local_a2a
-    from .a2a.ref import is_local_a2a_tool as is_local_a2a_tool
+    from .a2a.client.ref import LocalA2ATool as LocalA2ATool
+    from .a2a.client.ref import define_local_a2a as define_local_a2a
+    from .a2a.client.ref import is_local_a2a_tool as is_local_a2a_tool
     from .client import MantyxClient as MantyxClient
     from .errors import MantyxAPIError as MantyxAPIError
     from .errors import MantyxAuthError as MantyxAuthError
@@ -173,7 +173,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "_version": ("SDK_VERSION",),
-    "a2a.ref": ("LocalA2ATool", "define_local_a2a", "is_local_a2a_tool"),
+    "a2a.client.ref": ("LocalA2ATool", "define_local_a2a", "is_local_a2a_tool"),
     "client": ("MantyxClient",),
     "errors": (
         "MantyxAPIError",

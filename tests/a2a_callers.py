@@ -13,7 +13,7 @@ from wsgiref.util import setup_testing_defaults
 from wsgiref.validate import validator
 
 from mantyx_sync import MantyxClient
-from mantyx_sync.a2a.wsgi import A2AApp
+from mantyx_sync.a2a import A2AApp
 from mantyx_sync.local import LocalServer
 from tests.plain_http import Answer
 

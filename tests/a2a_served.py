@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List
 
 from mantyx_sync import MantyxClient
-from mantyx_sync.a2a.folding import Fold
+from mantyx_sync.a2a import A2AApp
+from mantyx_sync.a2a.client.folding import Fold
 from mantyx_sync.a2a.reading import read_event
-from mantyx_sync.a2a.wsgi import A2AApp
 from mantyx_sync.local import LocalServer, Pause
 from tests.a2a_callers import Caller, connected, make_app
 from tests.plain_http import Recorder

@@ -19,7 +19,7 @@ from mantyx_sync.a2a import (
     A2ATimeoutError,
     AgentCard,
 )
-from mantyx_sync.a2a.addresses import (
+from mantyx_sync.a2a.client.addresses import (
     Guard,
     GuardedRelease,
     guard_for,
@@ -27,7 +27,7 @@ from mantyx_sync.a2a.addresses import (
     zone_of,
     zones_of_host,
 )
-from mantyx_sync.a2a.card import card_addresses
+from mantyx_sync.a2a.client.card import card_addresses
 from mantyx_sync.a2a.dialects import V03, V1
 from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.transport.url import origin_of
@@ -268,7 +268,7 @@ def test_a_card_that_is_too_large_is_no_card() -> None:
 
 
 def test_a_server_that_is_starting_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mantyx_sync.a2a.discovery.random.random", lambda: 0.0)
+    monkeypatch.setattr("mantyx_sync.a2a.client.discovery.random.random", lambda: 0.0)
     with Agent() as agent:
         agent.pages["/"] = Raw(503)
         with A2AClient(agent.url) as client:
@@ -424,7 +424,7 @@ def test_a_card_may_name_its_own_host() -> None:
 def test_a_name_that_changes_its_address_meanwhile_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with Agent({"SendMessage": always({"message": message_v1("inside")})}) as agent:
         port = origin_of(agent.url).port
-        monkeypatch.setattr("mantyx_sync.a2a.addresses.zones_of_host", lambda host: frozenset({"public"}))
+        monkeypatch.setattr("mantyx_sync.a2a.client.addresses.zones_of_host", lambda host: frozenset({"public"}))
         card = card_v1(f"http://localhost:{port}/rpc")
         with A2AClient("https://8.8.8.8/", card=card, max_retries=0) as client:
             for _ in range(2):

@@ -34,10 +34,10 @@ from mantyx_sync.a2a import (
     TaskStatus,
     TextPart,
 )
-from mantyx_sync.a2a import stream as stream_module
-from mantyx_sync.a2a.questions import Questions, is_same_question
-from mantyx_sync.a2a.stream import poll_delay
-from mantyx_sync.a2a.waiting import Patience
+from mantyx_sync.a2a.client import stream as stream_module
+from mantyx_sync.a2a.client.questions import Questions, is_same_question
+from mantyx_sync.a2a.client.stream import poll_delay
+from mantyx_sync.a2a.client.waiting import Patience
 from mantyx_sync.errors import MantyxConfigError, MantyxNetworkError, MantyxTimeoutError
 from mantyx_sync.tools.results import ToolResultFile
 
@@ -275,7 +275,7 @@ def test_polls_come_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_polling_outlives_trouble_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mantyx_sync.a2a.connection.random.random", lambda: 0.0)
+    monkeypatch.setattr("mantyx_sync.a2a.client.connection.random.random", lambda: 0.0)
     trouble = [Raw(503, b"busy"), Raw(502, b"<html>"), Raw(500, b"oops")]
     with Agent({"SendMessage": always({"task": WORKING}), "GetTask": in_turn(*trouble, DONE)}) as agent:
         assert ask(agent).text == "done"
@@ -986,7 +986,7 @@ def test_a_send_whose_fate_is_unknown_is_not_repeated() -> None:
 
 
 def test_what_was_surely_not_carried_out_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mantyx_sync.a2a.connection.random.random", lambda: 0.0)
+    monkeypatch.setattr("mantyx_sync.a2a.client.connection.random.random", lambda: 0.0)
     busy = Raw(503, b"", {"Retry-After": "0"})
     with Agent({"SendMessage": in_turn(busy, Raw(429), {"message": message_v1("ok")})}) as agent:
         assert ask(agent).text == "ok"

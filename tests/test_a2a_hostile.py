@@ -24,12 +24,12 @@ from mantyx_sync.a2a import (
     A2AProtocolError,
     A2AStatusError,
     A2ATimeoutError,
-    addresses,
     current_task,
-    strict_json,
 )
-from mantyx_sync.a2a.access import _without_credentials
-from mantyx_sync.a2a.addresses import zone_of
+from mantyx_sync.a2a.client import addresses
+from mantyx_sync.a2a.client.access import _without_credentials
+from mantyx_sync.a2a.client.addresses import zone_of
+from mantyx_sync.a2a.server import strict_json
 from mantyx_sync.errors import MantyxAPIError, MantyxRunError
 from mantyx_sync.failures import describe_failure
 from mantyx_sync.local import ToolUse
@@ -266,7 +266,7 @@ def test_events_of_another_task_are_not_taken_for_the_answer() -> None:
 
 
 def test_another_task_than_the_one_asked_for_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mantyx_sync.a2a.stream.FIRST_POLL_S", 0.01)
+    monkeypatch.setattr("mantyx_sync.a2a.client.stream.FIRST_POLL_S", 0.01)
     methods = {"SendMessage": always({"task": task_v1("WORKING")}), "GetTask": always(other_task("COMPLETED"))}
     with Agent(methods) as agent, A2AClient(agent.url) as client, pytest.raises(A2AProtocolError, match="another"):
         client.send("hi")
@@ -318,8 +318,8 @@ def test_an_event_that_is_nested_beyond_measure_is_passed_by() -> None:
 
 
 def test_a_poll_that_is_not_answered_is_given_up_and_another_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mantyx_sync.a2a.stream.POLL_TIMEOUT_S", 0.1)
-    monkeypatch.setattr("mantyx_sync.a2a.stream.FIRST_POLL_S", 0.01)
+    monkeypatch.setattr("mantyx_sync.a2a.client.stream.POLL_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("mantyx_sync.a2a.client.stream.FIRST_POLL_S", 0.01)
     done = threading.Event()
 
     def stall(call: Call) -> Any:
@@ -345,7 +345,7 @@ def test_an_agent_that_wants_to_be_asked_after_the_deadline_is_told_of_at_once()
 
 
 def test_an_agent_that_refuses_to_tell_of_a_task_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mantyx_sync.a2a.stream.FIRST_POLL_S", 0.01)
+    monkeypatch.setattr("mantyx_sync.a2a.client.stream.FIRST_POLL_S", 0.01)
     methods = {"SendMessage": always({"task": task_v1("WORKING")}), "GetTask": always(Raw(404, b"gone"))}
     with Agent(methods) as agent, A2AClient(agent.url, timeout=5) as client:
         with pytest.raises(A2AStatusError):

@@ -19,11 +19,11 @@ from mantyx_sync.a2a import (
     TextPart,
     UnknownPart,
 )
+from mantyx_sync.a2a.client.folding import Fold, apply_update
+from mantyx_sync.a2a.client.replies import reply_to
 from mantyx_sync.a2a.dialects import DIALECTS, V03, V1, Dialect, Operation, operation_of
-from mantyx_sync.a2a.folding import Fold, apply_update
 from mantyx_sync.a2a.objects import SendConfiguration, SendParams, format_timestamp, is_settled, normal_state
 from mantyx_sync.a2a.reading import WrongObject, read_event, read_message, read_part, read_send_params, read_task
-from mantyx_sync.a2a.replies import reply_to
 from mantyx_sync.a2a.rpc import INVALID_PARAMS, REASONS, VERSION_NOT_SUPPORTED, read_error, write_error
 
 QUESTION = Message(

@@ -20,8 +20,7 @@ from mantyx_sync import (
     is_local_a2a_tool,
     is_local_mcp_server,
 )
-from mantyx_sync.a2a.client import A2AClient
-from mantyx_sync.a2a.errors import A2ACardError, A2AConnectionError
+from mantyx_sync.a2a import A2ACardError, A2AClient, A2AConnectionError
 from mantyx_sync.events import decode
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.tools.refs import ToolRef

@@ -11,10 +11,10 @@ from typing import Any, Dict, Iterator, List, Optional
 import pytest
 
 from mantyx_sync import MantyxClient, MantyxConfigError, ToolResultFile, tool
-from mantyx_sync.a2a.current import current_task
+from mantyx_sync.a2a import A2AApp
 from mantyx_sync.a2a.reading import read_event
-from mantyx_sync.a2a.server_card import write_card
-from mantyx_sync.a2a.wsgi import A2AApp
+from mantyx_sync.a2a.server.card import write_card
+from mantyx_sync.a2a.server.current import current_task
 from mantyx_sync.events import ToolFile, ToolFiles
 from mantyx_sync.local import Failure, LocalServer, Pause, Text, ToolUse
 from tests.a2a_callers import Caller, Failed, Stream, hello, make_app, message, wait
@@ -513,7 +513,7 @@ def test_a_body_that_a_web_page_could_send_from_anywhere_is_not_read(serve: Serv
 def test_our_own_faults_are_logged_and_say_nothing(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from mantyx_sync.a2a.service import AgentService
+    from mantyx_sync.a2a.server.service import AgentService
 
     def broken(*args: Any) -> None:
         raise RuntimeError("the inside")
@@ -665,8 +665,8 @@ def test_files_that_the_platforms_tools_make_are_artifacts(serve: Serve, monkeyp
 def relayed(events: List[Any], fetch_file: Any = None) -> List[Dict[str, Any]]:
     from mantyx_sync.a2a.dialects import V1
     from mantyx_sync.a2a.reading import read_message
-    from mantyx_sync.a2a.relay import Relay
-    from mantyx_sync.a2a.tasks import TaskRecord
+    from mantyx_sync.a2a.server.relay import Relay
+    from mantyx_sync.a2a.server.tasks import TaskRecord
 
     said = read_message({**message("Hello"), "taskId": "t", "contextId": "c"})
     record = TaskRecord(said, "", on_change=lambda record: None)
@@ -807,7 +807,7 @@ def test_errors_known_before_a_stream_begins_reach_the_caller(serve: Serve, vers
 def test_a_fault_of_ours_in_mid_stream_ends_it_with_an_error(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str
 ) -> None:
-    from mantyx_sync.a2a.tasks import Subscription
+    from mantyx_sync.a2a.server.tasks import Subscription
 
     def broken(self: Subscription, deadline: float) -> None:
         raise RuntimeError("the inside")

@@ -21,9 +21,9 @@ import pytest
 from mantyx_sync import ToolError, tool
 from mantyx_sync.a2a import A2AClient, A2ARequestError, ask_caller, current_task
 from mantyx_sync.a2a.objects import Message, TextPart
-from mantyx_sync.a2a.requests import ListQuery, Refused, read_list_query
-from mantyx_sync.a2a.task_store import TaskStore
-from mantyx_sync.a2a.tasks import TaskRecord
+from mantyx_sync.a2a.server.calls import ListQuery, Refused, read_list_query
+from mantyx_sync.a2a.server.task_store import TaskStore
+from mantyx_sync.a2a.server.tasks import TaskRecord
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse, faults
 from tests.a2a_callers import DEADLINE_S, Caller, Failed, connected, hello, make_app, message, wait
 from tests.a2a_served import Held, Serve, Served, answer_text, folded, held, record_of, serving
@@ -356,7 +356,7 @@ def test_a_session_that_the_platform_has_ended_or_lost_is_begun_anew(serve: Serv
 
 
 def test_a_session_that_is_busy_elsewhere_is_waited_for(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mantyx_sync.a2a.agent.BUSY_PAUSES_S", (0.01,) * 500)
+    monkeypatch.setattr("mantyx_sync.a2a.server.runner.BUSY_PAUSES_S", (0.01,) * 500)
     holding, served = held(serve)
     holding.let_go.set()
     context_id = served.caller.send("one")["contextId"]
@@ -373,7 +373,7 @@ def test_a_session_that_is_busy_elsewhere_is_waited_for(serve: Serve, monkeypatc
 
 
 def test_a_session_that_stays_busy_is_a_failed_task(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mantyx_sync.a2a.agent.BUSY_PAUSES_S", (0.01,))
+    monkeypatch.setattr("mantyx_sync.a2a.server.runner.BUSY_PAUSES_S", (0.01,))
     holding, served = held(serve)
     holding.let_go.set()
     context_id = served.caller.send("one")["contextId"]
@@ -687,7 +687,7 @@ def test_an_app_and_its_streams_are_collected(serve: Serve) -> None:
 
 # What a child begins with that asks an app of its own.
 ASKING = """
-from mantyx_sync.a2a.wsgi import A2AApp
+from mantyx_sync.a2a import A2AApp
 import io, json
 app = A2AApp(client, name="n", description="d", public_url="https://x.example", system_prompt="s")
 
@@ -832,7 +832,7 @@ def test_a_server_is_closed_whatever_its_callers_do(serve: Serve) -> None:
 def test_ctrl_c_ends_a_server_that_runs_in_the_foreground() -> None:
     holding = Held()
     program = """
-        from mantyx_sync.a2a.wsgi import A2AApp
+        from mantyx_sync.a2a import A2AApp
         import urllib.request
         app = A2AApp(client, name="n", description="d", system_prompt="s")
 
@@ -901,7 +901,7 @@ class Elsewhere:
 
 
 def test_servers_of_contexts_at_rest_are_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mantyx_sync.a2a.conversations.MAX_IDLE_SERVERS", 2)
+    monkeypatch.setattr("mantyx_sync.a2a.server.conversations.MAX_IDLE_SERVERS", 2)
     server = Elsewhere()
     served = serve(tools=[server])
     for context_id in ("a", "b", "a", "c", "d"):

@@ -199,6 +199,19 @@ def test_the_floors_know_no_wing_and_the_embedded_server_knows_limits_schemas_an
     assert of_local == LOCAL_MAY_IMPORT
 
 
+def test_the_two_sides_of_a2a_know_nothing_of_each_other() -> None:
+    sides = {f"a2a.{side}" for side in ("client", "server")}
+    assert sides <= {module_name(path) for path in SOURCES}
+    wrong = [
+        f"{f.module}:{f.line} imports {f.target}"
+        for f in IMPORTS
+        if f.is_ours and f.module.startswith("a2a.")  # the package itself offers both
+        for side in sides
+        if f.target.startswith(side) and not f.module.startswith(side)
+    ]
+    assert not wrong
+
+
 def test_pure_modules_import_nothing_that_acts() -> None:
     acting = STANDARD_BUT_ACTIVE | {"threading", "concurrent", "requests", "urllib3", "sseclient"}
     wrong = {

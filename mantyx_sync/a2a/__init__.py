@@ -16,9 +16,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..tools.cancellation import Cancellation
-from .card import AgentCard, AgentInterface, AgentSkill
-from .client import A2AClient
-from .errors import (
+from .client.card import AgentCard, AgentInterface, AgentSkill
+from .client.client import A2AClient
+from .client.errors import (
     A2AAuthError,
     A2ACancelled,
     A2ACardError,
@@ -30,6 +30,8 @@ from .errors import (
     A2ATaskError,
     A2ATimeoutError,
 )
+from .client.replies import A2AReply
+from .client.stream import A2AStream
 from .objects import (
     Artifact,
     ArtifactUpdate,
@@ -44,12 +46,10 @@ from .objects import (
     TextPart,
     UnknownPart,
 )
-from .replies import A2AReply
-from .stream import A2AStream
 
 if TYPE_CHECKING:
-    from .current import CurrentTask, ask_caller, current_task
-    from .wsgi import A2AApp
+    from .server.current import CurrentTask, ask_caller, current_task
+    from .server.wsgi import A2AApp
 
 __all__ = [
     "A2AApp",
@@ -91,11 +91,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     # Who asks agents needs nothing of what serves them.
     if name == "A2AApp":
-        from .wsgi import A2AApp
+        from .server.wsgi import A2AApp
 
         return A2AApp
     if name in ("CurrentTask", "ask_caller", "current_task"):
-        from . import current
+        from .server import current
 
         return getattr(current, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

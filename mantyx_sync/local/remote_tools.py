@@ -19,7 +19,7 @@ from mantyx_sync.local.model import ToolDeclaration
 from mantyx_sync.local.store import Run, ToolAnswer
 
 if TYPE_CHECKING:
-    from mantyx_sync.a2a.client import A2AClient
+    from mantyx_sync.a2a import A2AClient
     from mantyx_sync.mcp.client import McpClient
 
 __all__ = ["RemoteTool", "RemoteTools", "describe_card"]
@@ -151,7 +151,7 @@ class _McpPeer:
 
 class _A2APeer:
     def __init__(self, ref: Mapping[str, Any], stopped: threading.Event) -> None:
-        from mantyx_sync.a2a.client import A2AClient
+        from mantyx_sync.a2a import A2AClient
 
         self._label = f"A2A agent {ref['name']!r}"
         self._ref = ref
@@ -171,7 +171,7 @@ class _A2APeer:
         self._client.close()
 
     def _answer(self, arguments: Mapping[str, Any]) -> ToolAnswer:
-        from mantyx_sync.a2a.resolved import failure_text
+        from mantyx_sync.a2a.client.resolved import failure_text
 
         task_id, self._task_id = self._task_id, None
         try:

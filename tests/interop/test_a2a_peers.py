@@ -26,10 +26,10 @@ from mantyx_sync.a2a import (
     Task,
     TextPart,
 )
+from mantyx_sync.a2a.client.waiting import Patience
 from mantyx_sync.a2a.dialects import V03, V1, Operation
 from mantyx_sync.a2a.objects import SendConfiguration, SendParams
 from mantyx_sync.a2a.reading import read_event
-from mantyx_sync.a2a.waiting import Patience
 
 from .peers import HERE, program, python_of
 
@@ -157,7 +157,7 @@ def test_a_task_is_polled(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     def at_once(modes: Any, length: Any, blocking: Any) -> SendConfiguration:
         return SendConfiguration(modes, length, False)
 
-    monkeypatch.setattr("mantyx_sync.a2a.client.SendConfiguration", at_once)
+    monkeypatch.setattr("mantyx_sync.a2a.client.client.SendConfiguration", at_once)
     with A2AClient(peer.url, card=peer.client.card, streaming=False) as client:
         updates: list[Any] = []
         assert client.send("slow", on_update=updates.append).text == "slow but sure"

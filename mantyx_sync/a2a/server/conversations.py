@@ -10,13 +10,13 @@ from collections import OrderedDict
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Tuple
 
-from ..errors import MantyxForbiddenError
-from ..spec import OMITTED, RunSpec
-from ..tools.resolution import is_resolvable
+from ...errors import MantyxForbiddenError
+from ...spec import OMITTED, RunSpec
+from ...tools.resolution import is_resolvable
 
 if TYPE_CHECKING:
-    from ..client import MantyxClient
-    from ..session import AgentSession
+    from ...client import MantyxClient
+    from ...session import AgentSession
 
 __all__ = ["CONTEXT_KEY", "Conversations", "spec_fields"]
 

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Union
 
-from .. import limits
-from ..checks import json_copy, refusal, shown, string, whole_number
-from ..errors import MantyxConfigError, MantyxTimeoutError
-from ..tools.resolution import CALL_TIMEOUT_S, START_TIMEOUT_S
+from ... import limits
+from ...checks import json_copy, refusal, shown, string, whole_number
+from ...errors import MantyxConfigError, MantyxTimeoutError
+from ...tools.resolution import CALL_TIMEOUT_S, START_TIMEOUT_S
 from .errors import A2AError
 from .given import checked_timeout
 from .resolved import ResolvedA2ATool
@@ -17,7 +17,7 @@ from .resolved import ResolvedA2ATool
 if TYPE_CHECKING:
     import requests
 
-    from ..tools.resolution import Opening
+    from ...tools.resolution import Opening
     from .card import AgentCard
     from .client import A2AClient
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Iterable, Tuple
 
-from ..errors import (
+from ...errors import (
     MantyxAPIError,
     MantyxAuthError,
     MantyxError,

@@ -7,11 +7,11 @@ import logging
 import random
 from typing import List, Mapping, Tuple
 
-from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError
-from ..transport.answers import Opened
-from ..transport.http import HttpTransport
-from ..transport.redirects import follow, redirect_site
-from ..transport.retry import Failure, Repeat, RetryPolicy
+from ...errors import MantyxError, MantyxNetworkError, MantyxProtocolError
+from ...transport.answers import Opened
+from ...transport.http import HttpTransport
+from ...transport.redirects import follow, redirect_site
+from ...transport.retry import Failure, Repeat, RetryPolicy
 from .addresses import GuardedRelease, shown_url
 from .card import AgentCard, card_addresses
 from .errors import A2AAuthError, A2ACancelled, A2ACardError, A2AConnectionError, A2ATimeoutError

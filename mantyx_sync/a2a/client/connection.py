@@ -9,15 +9,15 @@ import time
 import uuid
 from typing import Any, Dict, Mapping, Union
 
-from ..api_errors import api_error
-from ..errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError, cut
-from ..transport.answers import Opened
-from ..transport.http import HttpTransport, encode_json
-from ..transport.redirects import follow, redirect_site
-from ..transport.retry import Failure, Repeat, RetryPolicy, parse_retry_after
+from ...api_errors import api_error
+from ...errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError, cut
+from ...transport.answers import Opened
+from ...transport.http import HttpTransport, encode_json
+from ...transport.redirects import follow, redirect_site
+from ...transport.retry import Failure, Repeat, RetryPolicy, parse_retry_after
+from ..dialects import V1, Operation
 from .addresses import Guard, GuardedRelease
 from .card import Endpoint
-from .dialects import V1, Operation
 from .errors import (
     A2AAuthError,
     A2ACancelled,
@@ -29,7 +29,7 @@ from .errors import (
     A2ATimeoutError,
 )
 from .event_reader import EventReader, StreamBroken
-from .responses import given_up, request_error, result_of
+from .results import given_up, request_error, result_of
 from .waiting import Patience, Watch
 
 __all__ = ["Connection"]

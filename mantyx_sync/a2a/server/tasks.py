@@ -11,9 +11,9 @@ import uuid
 from dataclasses import replace
 from typing import Callable, Iterable, List, Sequence, Tuple
 
-from ..roster import Roster
-from ..transport.bell import Inbox
-from .objects import (
+from ...roster import Roster
+from ...transport.bell import Inbox
+from ..objects import (
     TERMINAL_STATES,
     Artifact,
     ArtifactUpdate,

@@ -8,13 +8,13 @@ import re
 from collections import deque
 from typing import Any, Deque
 
-from ..errors import cut
-from ..transport.answers import Opened
-from ..transport.body import BodyBroken, BodyIdle
-from ..transport.sse import FrameDecoder, FrameTooLarge, parse_frame
+from ...errors import cut
+from ...transport.answers import Opened
+from ...transport.body import BodyBroken, BodyIdle
+from ...transport.sse import FrameDecoder, FrameTooLarge, parse_frame
 from .addresses import GuardedRelease
 from .errors import A2AProtocolError
-from .responses import given_up, result_of
+from .results import given_up, result_of
 from .waiting import Patience, Watch
 
 __all__ = ["EventReader", "StreamBroken"]

@@ -10,15 +10,16 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Mapping, NoReturn, Sequence, Union
 
-from ..checks import callbacks, integer, json_copy, kind_of, refusal, seconds, sequence, shown, text, whole_number
-from ..errors import MantyxConfigError
-from ..events import ToolFile
-from ..failures import describe_failure as default_description
-from ..output import OutputType
-from ..spec import OMITTED, build_spec, check_names, spec_signature
-from ..transport.sse_writing import sse_event, stream_headers
-from ..transport.url import BaseURL
-from .agent import AgentRunner, RunnerSettings
+from ...checks import callbacks, integer, json_copy, kind_of, refusal, seconds, sequence, shown, text, whole_number
+from ...errors import MantyxConfigError
+from ...events import ToolFile
+from ...failures import describe_failure as default_description
+from ...output import OutputType
+from ...spec import OMITTED, build_spec, check_names, spec_signature
+from ...transport.sse_writing import sse_event, stream_headers
+from ...transport.url import BaseURL
+from ..dialects import V03, Operation
+from ..rpc import INTERNAL_ERROR, INVALID_REQUEST, PUSH_NOTIFICATION_NOT_SUPPORTED, UNSUPPORTED_OPERATION
 from .bodies import (
     EventBody,
     TooLarge,
@@ -28,20 +29,19 @@ from .bodies import (
     read_body,
     version_of,
 )
+from .calls import Call, Refused, read_call, write_failure, write_success
+from .card import card_bytes, card_etag, read_skills, write_card
 from .conversations import CONTEXT_KEY, Conversations, spec_fields
-from .dialects import V03, Operation
 from .inputs import DEFAULT_INPUT_MODES, JSON
-from .requests import Call, Refused, read_call, write_failure, write_success
-from .rpc import INTERNAL_ERROR, INVALID_REQUEST, PUSH_NOTIFICATION_NOT_SUPPORTED, UNSUPPORTED_OPERATION
-from .server_card import card_bytes, card_etag, read_skills, write_card
+from .runner import AgentRunner, RunnerSettings
 from .service import AgentService
 from .task_store import TaskStore
 
 if TYPE_CHECKING:
     from typing_extensions import Literal, Unpack
 
-    from ..client import MantyxClient
-    from ..spec import RunSpecArgs
+    from ...client import MantyxClient
+    from ...spec import RunSpecArgs
     from .devserver import DevServer
 
     Contexts = Literal["sessions", "stateless"]

@@ -6,10 +6,10 @@ import contextvars
 import time
 from typing import Optional
 
-from ..checks import seconds, text
-from ..errors import ToolError
-from ..tools.results import ToolResultFile
-from .objects import FilePart
+from ...checks import seconds, text
+from ...errors import ToolError
+from ...tools.results import ToolResultFile
+from ..objects import FilePart
 from .tasks import TaskRecord
 
 __all__ = ["CURRENT", "CurrentTask", "ask_caller", "current_task"]

@@ -7,9 +7,9 @@ import time
 from collections import OrderedDict
 from typing import Callable, List, Tuple
 
-from .objects import Task
-from .requests import ListQuery, Refused, page_token
-from .rpc import INTERNAL_ERROR
+from ..objects import Task
+from ..rpc import INTERNAL_ERROR
+from .calls import ListQuery, Refused, page_token
 from .tasks import TaskRecord, shortened
 
 __all__ = ["TaskStore"]

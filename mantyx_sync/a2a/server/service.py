@@ -7,17 +7,17 @@ import uuid
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Mapping, Tuple
 
-from .agent import AgentRunner, Job
-from .dialects import Dialect
-from .inputs import JSON, accepts, read_input
-from .objects import Message, SendParams, Task
-from .requests import Refused, invalid_params, read_list_query, read_send, read_task_id
-from .rpc import (
+from ..dialects import Dialect
+from ..objects import Message, SendParams, Task
+from ..rpc import (
     PUSH_NOTIFICATION_NOT_SUPPORTED,
     TASK_NOT_CANCELABLE,
     TASK_NOT_FOUND,
     UNSUPPORTED_OPERATION,
 )
+from .calls import Refused, invalid_params, read_list_query, read_send, read_task_id
+from .inputs import JSON, accepts, read_input
+from .runner import AgentRunner, Job
 from .strict_json import weight
 from .task_store import TaskStore
 from .tasks import Subscription, TaskRecord, shortened

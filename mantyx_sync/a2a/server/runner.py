@@ -17,21 +17,21 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, Tuple
 
-from ..errors import MantyxConflictError, MantyxError, MantyxNotFoundError, MantyxRunCancelled
-from ..failures import describe_failure
-from ..reader import warn_if_threads_are_off
-from ..spec import RunSpec
+from ...errors import MantyxConflictError, MantyxError, MantyxNotFoundError, MantyxRunCancelled
+from ...failures import describe_failure
+from ...reader import warn_if_threads_are_off
+from ...spec import RunSpec
+from ..rpc import INTERNAL_ERROR
+from .calls import Refused
 from .conversations import Conversations
 from .current import CURRENT, CurrentTask
 from .inputs import TaskInput
 from .relay import FetchFile, Relay
-from .requests import Refused
-from .rpc import INTERNAL_ERROR
 from .tasks import TaskRecord
 
 if TYPE_CHECKING:
-    from ..client import MantyxClient
-    from ..run import Run
+    from ...client import MantyxClient
+    from ...run import Run
 
 __all__ = ["AgentRunner", "Job", "RunnerSettings"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 
-from ..api_errors import api_error
-from ..errors import cut
-from ..headers import USER_AGENT
-from ..transport.http import HttpTransport
-from ..transport.retry import RetryPolicy
-from ..transport.url import BaseURL, Origin, origin_of
+from ...api_errors import api_error
+from ...errors import cut
+from ...headers import USER_AGENT
+from ...transport.http import HttpTransport
+from ...transport.retry import RetryPolicy
+from ...transport.url import BaseURL, Origin, origin_of
 from .addresses import Guard, guard_for, shown_url
 from .card import AgentCard
 from .connection import Connection

@@ -11,8 +11,8 @@ import ipaddress
 import socket
 from typing import Any, FrozenSet, Union
 
-from ..transport.body import Release
-from ..transport.url import origin_of
+from ...transport.body import Release
+from ...transport.url import origin_of
 
 __all__ = ["Guard", "GuardedRelease", "guard_for", "shown_url", "zone_of", "zones_of_host"]
 

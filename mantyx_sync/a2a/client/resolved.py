@@ -6,13 +6,13 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any, Dict, Optional
 
-from ..errors import MantyxTimeoutError, ToolError, ToolInputError, cut
-from ..events import LocalToolCall
-from ..tools.arguments import read_arguments
-from ..tools.context import ToolContext
-from ..tools.registry import Registry, agent_urls
-from ..tools.resolution import BACKSTOP_S
-from ..tools.results import ToolResult
+from ...errors import MantyxTimeoutError, ToolError, ToolInputError, cut
+from ...events import LocalToolCall
+from ...tools.arguments import read_arguments
+from ...tools.context import ToolContext
+from ...tools.registry import Registry, agent_urls
+from ...tools.resolution import BACKSTOP_S
+from ...tools.results import ToolResult
 from .errors import (
     A2AAuthError,
     A2ACancelled,

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any, Dict, List, Mapping, Sequence
 
-from ..checks import json_copy, refusal, sequence, shown, text
+from ...checks import json_copy, refusal, sequence, shown, text
 
 __all__ = ["card_bytes", "card_etag", "read_skills", "write_card"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict
 
-from .objects import INTERRUPTED_STATES, Task, TaskStatus
+from ..objects import INTERRUPTED_STATES, Task, TaskStatus
 
 __all__ = ["Questions", "is_same_question"]
 

@@ -7,13 +7,13 @@ import mimetypes
 from dataclasses import dataclass, field
 from typing import List, Sequence, Tuple, Union
 
-from .. import limits
-from ..errors import MantyxConfigError
-from ..messages import InputFile, InputFileUrl, attachments_to_wire, guess_mime_type, input_file
-from ..wire import sound_text
-from .objects import DataPart, FilePart, Message, TextPart
-from .requests import Refused, invalid_params
-from .rpc import CONTENT_TYPE_NOT_SUPPORTED
+from ... import limits
+from ...errors import MantyxConfigError
+from ...messages import InputFile, InputFileUrl, attachments_to_wire, guess_mime_type, input_file
+from ...wire import sound_text
+from ..objects import DataPart, FilePart, Message, TextPart
+from ..rpc import CONTENT_TYPE_NOT_SUPPORTED
+from .calls import Refused, invalid_params
 
 __all__ = ["DEFAULT_INPUT_MODES", "TaskInput", "accepts", "read_input"]
 

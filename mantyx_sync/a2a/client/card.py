@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, List, Mapping, Tuple
 from urllib.parse import urlsplit
 
-from ..errors import cut
-from ..transport.url import absolute
+from ...errors import cut
+from ...transport.url import absolute
+from ..dialects import V03, V1, Dialect
 from .addresses import shown_url
-from .dialects import V03, V1, Dialect
 from .errors import A2ACardError
 
 __all__ = ["WELL_KNOWN_PATHS", "AgentCard", "AgentInterface", "AgentSkill", "Endpoint", "card_addresses"]

@@ -7,9 +7,9 @@ import threading
 import time
 from typing import Callable, List, Tuple
 
-from ..tools.cancellation import Cancellation
-from ..transport.bell import Bell
-from ..transport.body import Release
+from ...tools.cancellation import Cancellation
+from ...transport.bell import Bell
+from ...transport.body import Release
 
 __all__ = ["Patience", "Watch"]
 

@@ -8,11 +8,11 @@ import logging
 import time
 from typing import Any, Callable, Iterator, List, Mapping, Sequence, Tuple
 
-from ..transport.sse_writing import HEARTBEAT, sse_event
-from .dialects import V1
+from ...transport.sse_writing import HEARTBEAT, sse_event
+from ..dialects import V1
+from ..rpc import INTERNAL_ERROR
+from .calls import Call, Refused, write_failure, write_success
 from .inputs import JSON
-from .requests import Call, Refused, write_failure, write_success
-from .rpc import INTERNAL_ERROR
 from .service import Following
 
 __all__ = [

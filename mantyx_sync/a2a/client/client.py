@@ -7,17 +7,19 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Sequence, Tuple
 
-from ..checks import callbacks, integer, json_copy, kind_of, refusal, seconds, shown, whole_number
-from ..errors import MantyxConfigError
-from ..headers import checked_headers
-from ..tools.cancellation import checked_event
-from ..transport.retry import RetryPolicy
-from ..transport.url import origin_of
+from ...checks import callbacks, integer, json_copy, kind_of, refusal, seconds, shown, whole_number
+from ...errors import MantyxConfigError
+from ...headers import checked_headers
+from ...tools.cancellation import checked_event
+from ...transport.retry import RetryPolicy
+from ...transport.url import origin_of
+from ..dialects import Operation
+from ..objects import Event, Message, SendConfiguration, SendParams, Task
+from ..reading import WrongObject, read_event, read_task
 from .access import Access
 from .addresses import shown_url
 from .card import AgentCard
 from .connection import Connection
-from .dialects import Operation
 from .discovery import fetch_card
 from .errors import A2ACardError, A2AProtocolError
 from .given import (
@@ -30,9 +32,7 @@ from .given import (
     message_of,
     texts,
 )
-from .objects import Event, Message, SendConfiguration, SendParams, Task
 from .questions import Questions
-from .reading import WrongObject, read_event, read_task
 from .replies import A2AReply
 from .stream import A2AStream
 from .waiting import Patience

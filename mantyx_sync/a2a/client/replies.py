@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Iterable, List, Tuple
 from urllib.parse import unquote, urlsplit
 
-from .. import limits
-from ..tools.results import ToolResult, ToolResultFile
-from .objects import DataPart, FilePart, Message, Part, Task, TextPart
+from ... import limits
+from ...tools.results import ToolResult, ToolResultFile
+from ..objects import DataPart, FilePart, Message, Part, Task, TextPart
 
 __all__ = ["A2AReply", "reply_to"]
 

@@ -8,10 +8,13 @@ from collections import deque
 from types import TracebackType
 from typing import Any, Callable, Deque, Dict, Tuple
 
-from ..errors import cut
-from ..tools.cancellation import Cancellation
+from ...errors import cut
+from ...tools.cancellation import Cancellation
+from ..dialects import Operation
+from ..objects import ArtifactUpdate, Event, Message, StatusUpdate, Task
+from ..reading import WrongObject, read_event, read_task
+from ..rpc import METHOD_NOT_FOUND, UNSUPPORTED_OPERATION
 from .connection import Connection
-from .dialects import Operation
 from .errors import (
     A2ACancelled,
     A2AConnectionError,
@@ -24,11 +27,8 @@ from .errors import (
 )
 from .event_reader import EventReader, StreamBroken
 from .folding import Fold
-from .objects import ArtifactUpdate, Event, Message, StatusUpdate, Task
 from .questions import Questions, is_same_question
-from .reading import WrongObject, read_event, read_task
 from .replies import A2AReply, reply_to
-from .rpc import METHOD_NOT_FOUND, UNSUPPORTED_OPERATION
 from .waiting import Patience
 
 __all__ = ["A2AStream", "poll_delay"]

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, Dict, Mapping, NoReturn, Tuple, Union
 
-from . import strict_json
-from .dialects import V03, V1, Dialect, Operation, operation_of
-from .objects import ACTIVE_STATES, INTERRUPTED_STATES, TERMINAL_STATES, SendParams, UnknownPart, normal_state
-from .reading import WrongObject, read_send_params
-from .rpc import (
+from ..dialects import V03, V1, Dialect, Operation, operation_of
+from ..objects import ACTIVE_STATES, INTERRUPTED_STATES, TERMINAL_STATES, SendParams, UnknownPart, normal_state
+from ..reading import WrongObject, read_send_params
+from ..rpc import (
     INVALID_PARAMS,
     INVALID_REQUEST,
     METHOD_NOT_FOUND,
@@ -24,6 +23,7 @@ from .rpc import (
     VERSION_NOT_SUPPORTED,
     write_error,
 )
+from . import strict_json
 
 __all__ = [
     "Call",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import cut
+from ...errors import cut
+from ..rpc import read_error
 from .errors import A2ACancelled, A2AError, A2AProtocolError, A2ARequestError, A2ATimeoutError
-from .rpc import read_error
 from .waiting import Patience
 
 __all__ = ["given_up", "request_error", "result_of"]

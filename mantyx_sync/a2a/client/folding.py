@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Tuple, Union
 
-from .objects import Artifact, ArtifactUpdate, Event, Message, Part, StatusUpdate, Task, TextPart, is_settled
+from ..objects import Artifact, ArtifactUpdate, Event, Message, Part, StatusUpdate, Task, TextPart, is_settled
 
 __all__ = ["Fold", "apply_update"]
 

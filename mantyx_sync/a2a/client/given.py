@@ -9,13 +9,13 @@ import uuid
 from dataclasses import replace
 from typing import Any, Dict, Iterable, List, Mapping, Tuple, Union
 
-from ..checks import json_copy, kind_of, refusal, seconds, sequence, shown
-from ..errors import MantyxConfigError
-from ..tools.results import ToolResultFile
-from ..transport.http import MAX_WAIT_S
-from ..transport.url import absolute
+from ...checks import json_copy, kind_of, refusal, seconds, sequence, shown
+from ...errors import MantyxConfigError
+from ...tools.results import ToolResultFile
+from ...transport.http import MAX_WAIT_S
+from ...transport.url import absolute
+from ..objects import DataPart, FilePart, Message, Part, TextPart, UnknownPart
 from .addresses import shown_url
-from .objects import DataPart, FilePart, Message, Part, TextPart, UnknownPart
 
 __all__ = [
     "Content",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Callable, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
-from ..events import AssistantDelta, AssistantMessage, RunEvent, ToolFile, ToolFiles
-from ..results import RunResult
+from ...events import AssistantDelta, AssistantMessage, RunEvent, ToolFile, ToolFiles
+from ...results import RunResult
+from ..objects import DataPart, FilePart, Part, TextPart
 from . import strict_json
 from .inputs import JSON
-from .objects import DataPart, FilePart, Part, TextPart
 from .tasks import TaskRecord
 
 __all__ = ["FetchFile", "Relay"]

@@ -1,0 +1,1 @@
+"""Asking agents of others: A2A as a client speaks it."""
