@@ -121,6 +121,12 @@ style { display: none; }
 .mx-rows > * { border-top: 1px solid var(--mx-line); }
 .mx-rows > *:last-child { border-bottom: 1px solid var(--mx-line); }
 .mx-rows > .mx-fold > summary { padding: 6px 4px; }
+.mx-row { display: flex; flex-wrap: nowrap; align-items: baseline; gap: 8px; padding: 6px 4px 6px 18px; }
+.mx-thought {
+  display: flex; flex-direction: column; justify-content: flex-end; height: 4.65em; padding: 0 0 0 12px; overflow:
+  hidden; border-inline-start: 3px solid var(--mx-line); color: var(--mx-soft); font-size: 13px; line-height: 1.55;
+  white-space: pre-wrap;
+}
 .mx-plan { display: block; margin: 0; padding: 0; list-style: none; }
 .mx-step { display: flex; gap: 9px; align-items: baseline; padding: 2px 0; }
 .mx-step > .mx-mark { flex: none; width: 1.2em; text-align: center; font-weight: 700; color: var(--mx-soft); }
@@ -167,6 +173,44 @@ a { color: var(--mx-accent); text-decoration: underline; text-underline-offset: 
 }
 """
 
+# What is drawn; of a picture that is a file of its own this is all there is.
+_DRAWN = """
+.mx-tl text {
+  font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", Arial, sans-serif;
+  fill: var(--mx-text);
+}
+.mx-tl .mx-t-axis { font-size: 11px; fill: var(--mx-soft); }
+.mx-tl .mx-t-mark, .mx-tl .mx-t-inside { font-size: 11px; }
+.mx-tl .mx-heading { font-weight: 600; }
+.mx-ground { fill: var(--mx-bg); }
+.mx-tl .mx-rule { stroke: var(--mx-line); stroke-width: 1; shape-rendering: crispEdges; }
+.mx-tl .mx-b-wait { fill: var(--mx-bar-turn); }
+.mx-tl .mx-b-think { fill: var(--mx-bar-think); }
+.mx-tl .mx-b-text { fill: var(--mx-bar-text); }
+.mx-tl .mx-b-queue { fill: var(--mx-bar-wait); }
+.mx-tl .mx-b-run { fill: var(--mx-bar-run); }
+.mx-tl .mx-b-post { fill: var(--mx-bar-post); }
+.mx-tl .mx-b-bad { fill: var(--mx-bar-bad); }
+.mx-tl .mx-b-many { fill: var(--mx-bar-post); stroke: var(--mx-bar-run); stroke-width: 1.5; }
+.mx-tl .mx-s-cross { fill: none; stroke: var(--mx-bad); stroke-width: 2; stroke-linecap: round; }
+.mx-tl .mx-s-open { fill: none; stroke: var(--mx-soft); stroke-width: 2; stroke-linecap: round; }
+.mx-tl .mx-s-good { fill: none; stroke: var(--mx-good); stroke-width: 2; stroke-linecap: round; }
+.mx-tl .mx-s-guard { fill: var(--mx-warn-bg); stroke: var(--mx-warn); stroke-width: 1.5; stroke-linejoin: round; }
+.mx-tl .mx-s-plan { fill: var(--mx-accent-bg); stroke: var(--mx-accent); stroke-width: 1.5; }
+"""
+_PICTURES = """
+.mx-picture { display: block; width: 100%; height: auto; }
+.mx-small-one, .mx-middle-one { display: none; }
+"""
+_MIDDLE = """
+.mx-wide-one { display: none; }
+.mx-middle-one { display: block; max-width: 680px; }
+"""
+_SMALL = """
+.mx-middle-one { display: none; }
+.mx-small-one { display: block; max-width: 460px; }
+"""
+
 # In a narrow cell or on a telephone: less air, and a table's rows become cards with their columns' names.
 _NARROW = """
 .mx-card { padding: 12px 13px; }
@@ -201,26 +245,41 @@ html.mx-page > body { margin: 0 auto; max-width: 1040px; padding: 20px 16px 40px
 
 
 @functools.cache
-def stylesheet(*, of_page: bool = False) -> str:
+def stylesheet(*, of_page: bool = False, of_picture: bool = False) -> str:
     """Return the rules; every one is of `.mx-root` or below it.
 
     Args:
         of_page: Add what a page of our own needs around its roots.
+        of_picture: Only what a picture needs that stands in a file of its own.
     """
+    colours = [
+        f".mx-root {{ {_MONO} {_flat(_LIGHT)} }}\n",
+        f"@media (prefers-color-scheme: dark) {{ .mx-root {{ {_flat(_DARK)} }} }}\n",
+    ]
+    if of_picture:
+        return "".join([*colours, _scoped(_DRAWN)])
     return "".join(
         [
             # What the notebook says of elements ends at our door; what is inside a picture has attributes to keep.
             f"{_ROOT} *:not(svg, svg *) {{ all: revert; }}\n",
-            f".mx-root {{ {_MONO} {_flat(_LIGHT)} }}\n",
-            f"@media (prefers-color-scheme: dark) {{ .mx-root {{ {_flat(_DARK)} }} }}\n",
+            *colours,
             f"{_inside(_LIGHT_PLACES)} {{ {_flat(_LIGHT)} }}\n",
             f"{_inside(_DARK_PLACES)} {{ {_flat(_DARK)} }}\n",
-            _scoped(_RULES),
-            # The second is for browsers that cannot ask how wide their container is.
-            f"@container mx (max-width: 560px) {{\n{_scoped(_NARROW)}}}\n",
-            f"@supports not (container-type: inline-size) {{ @media (max-width: 600px) {{\n{_scoped(_NARROW)}}} }}\n",
+            _scoped(_RULES + _DRAWN + _PICTURES),
+            _where("800px", _MIDDLE),
+            _where("560px", _NARROW),
+            _where("480px", _SMALL),
             _PAGE.lstrip() if of_page else "",
         ]
+    )
+
+
+def _where(width: str, rules: str) -> str:
+    """Apply rules where there is less room than `width`."""
+    # The second is for browsers that cannot ask how wide their container is.
+    return (
+        f"@container mx (max-width: {width}) {{\n{_scoped(rules)}}}\n"
+        f"@supports not (container-type: inline-size) {{ @media (max-width: {width}) {{\n{_scoped(rules)}}} }}\n"
     )
 
 
