@@ -95,8 +95,8 @@ def story_of(events: Sequence[RunEvent], timing: RunTiming | None = None) -> Sto
     return story
 
 
-def result_card(result: RunResult) -> Html:
-    """Show a run that succeeded."""
+def result_card(result: RunResult, *more: object) -> Html:
+    """Show a run that succeeded, and `more` that the result does not hold."""
     story = story_of(result.events, result.timing)
     return card(
         head("Run", status_badge("succeeded"), result.run_id),
@@ -105,6 +105,7 @@ def result_card(result: RunResult) -> Html:
         _structured(result.structured_output),
         plan_section(result.plan or story.state.plan),
         *_events_of(story, result.text),
+        *more,
         _small_print(
             result.timing,
             ("Last event", count(result.last_seq)),
@@ -114,8 +115,8 @@ def result_card(result: RunResult) -> Html:
     )
 
 
-def error_card(error: MantyxRunError) -> Html:
-    """Show a run that failed or was cancelled."""
+def error_card(error: MantyxRunError, *more: object) -> Html:
+    """Show a run that failed or was cancelled, and `more` that the error does not hold."""
     story = story_of(error.events, error.timing)
     is_cancelled = isinstance(error, MantyxRunCancelled)
     kind = error.error_class or (None if error.subtype in ("cancelled", "error") else error.subtype)
@@ -138,6 +139,7 @@ def error_card(error: MantyxRunError) -> Html:
         _usage(error, error.timing),
         plan_section(story.state.plan),
         *_events_of(story, error.partial_text or ""),
+        *more,
         _small_print(error.timing, ("Last event", count(error.last_seq)), ("Request", error.request_id)),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import MantyxProtocolError, MantyxRunCancelled
+from ..errors import MantyxProtocolError, MantyxRunCancelled, MantyxTimeoutError
 from ..events import (
     NO_SEQ,
     AssistantDelta,
@@ -90,6 +90,19 @@ class TurnState:
     thoughts: Text = field(default_factory=Text)
     is_complete: bool = False
     """True once the server has said that nothing is added to it."""
+    first_thought: float | None = None
+    last_thought: float | None = None
+
+    @property
+    def is_thinking(self) -> bool:
+        """True while the last that came of it is reasoning."""
+        return self.ended is None and self.thoughts.length > 0 and not self.answer.length
+
+    def thought_for(self, now: float) -> float:
+        """Return how long it reasoned, or has been reasoning until `now`."""
+        if self.first_thought is None or self.last_thought is None:
+            return 0.0
+        return max(0.0, (now if self.is_thinking else self.last_thought) - self.first_thought)
 
     @property
     def text(self) -> str:
@@ -228,7 +241,10 @@ class RunState:
                 self.version += 1
         elif isinstance(event, ThinkingDelta):
             if event.text:
-                self._open_turn(at).thoughts.add(event.text)
+                turn = self._open_turn(at)
+                turn.thoughts.add(event.text)
+                turn.first_thought = at if turn.first_thought is None else turn.first_thought
+                turn.last_thought = at
                 self.version += 1
         else:
             self._apply_rare(_typed(event), at)
@@ -237,8 +253,9 @@ class RunState:
     def lose(self, error: BaseException, at: float) -> None:
         """Note that the run ends here without a terminal event: it timed out, was lost, or was given up."""
         if self.outcome is None:
-            if isinstance(error, (KeyboardInterrupt, GeneratorExit, MantyxRunCancelled)):
-                self._end(Outcome("cancelled", "interrupted" if isinstance(error, KeyboardInterrupt) else "", at))
+            if isinstance(error, (KeyboardInterrupt, GeneratorExit, MantyxRunCancelled, MantyxTimeoutError)):
+                reasons = {KeyboardInterrupt: "interrupted", MantyxTimeoutError: "it did not end in time"}
+                self._end(Outcome("cancelled", reasons.get(type(error), ""), at))
             else:
                 self._end(Outcome("lost", str(error) or type(error).__name__, at, type(error).__name__))
             self.version += 1
@@ -301,6 +318,8 @@ class RunState:
         if text == before.text + last.text:
             last.answer, last.started = Text(text), before.started
             last.thoughts = Text(before.thinking + last.thinking)
+            last.first_thought = last.first_thought if before.first_thought is None else before.first_thought
+            last.last_thought = before.last_thought if last.last_thought is None else last.last_thought
             del self.turns[-2]
             for call in self.tools:
                 call.turn = min(call.turn, len(self.turns) - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime, timezone
 
-__all__ = ["amount", "clock", "count", "duration", "money", "percent", "plural", "when"]
+__all__ = ["amount", "clock", "count", "duration", "money", "percent", "plural", "ticking", "when"]
 
 
 def duration(seconds: float | None) -> str:
@@ -26,6 +26,11 @@ def duration(seconds: float | None) -> str:
         return f"{whole // 60} min {whole % 60:02d} s"
     minutes = int(seconds / 60 + 0.5)
     return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def ticking(seconds: float) -> str:
+    """Say how long something has been going on, in steps that can be watched: `0.3 s`, `12 s`, `2 min 05 s`."""
+    return f"{max(0.0, seconds):.1f} s" if seconds < 9.95 else duration(seconds)
 
 
 def count(number: float | None) -> str | None:

@@ -1,0 +1,180 @@
+"""The card of a run that is going on, and the one that stays when it is over. Pure.
+
+While a run goes on, a notebook throws the card away and puts a new one in its place several times a second: whatever
+was opened in it would be closed again. So nothing in the live card opens. It shows the end of what grows, and the card
+that stays has all of it, folded.
+"""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from mantyx_sync.display.html import Html, badge, el, escape, fold, fragment, join, one_line, prose, section
+from mantyx_sync.display.parts import card, head, mark, note, plan_section, status_badge
+from mantyx_sync.display.run_view import error_card, result_card
+from mantyx_sync.display.state import Notice, RunState, ToolCallState, TurnState
+from mantyx_sync.display.wording import duration, plural, ticking
+from mantyx_sync.errors import MantyxRunError
+from mantyx_sync.results import RunResult
+
+__all__ = ["final_html", "live_html"]
+
+_TEXT_CHARS = 6000
+_THOUGHT_CHARS = 420
+_MAX_CALLS = 12
+_MAX_NOTICES = 6
+_MAX_FOLDED = 100_000
+_KINDS = {"a2a_local": "A2A agent", "mcp_local": "MCP", "platform": "platform"}
+
+
+def live_html(state: RunState, run_id: str, now: float) -> str:
+    """Return how a run looks while it goes on, as a block of HTML of a bounded size."""
+    turn = state.turns[-1] if state.turns else None
+    spoken = _spoken(state.turns)
+    return fragment(
+        card(
+            head(
+                "Run",
+                status_badge("running"),
+                run_id,
+                el("span", _progress(state, now), cls="soft small tight end"),
+            ),
+            _tail(spoken) if spoken is not None else None,
+            _thinking(turn, now) if turn is not None else None,
+            el("div", _waiting(state), cls="soft") if spoken is None and not _is_busy(state) else None,
+            plan_section(state.plan),
+            _notices(state.notices),
+            _calls(state.tools, now),
+        )
+    )
+
+
+def final_html(state: RunState, run_id: str, ending: RunResult | BaseException, now: float) -> str:
+    """Return how a run looks when it is over: what its result or its error shows, and what the model thought.
+
+    Args:
+        ending: The result, or what ended watching it.
+        now: On the clock of the state's times.
+    """
+    thoughts = _thoughts(state, now)
+    if isinstance(ending, RunResult):
+        return fragment(result_card(ending, thoughts))
+    written = fold("What the model had written", prose(state.text)) if state.text else None
+    if isinstance(ending, MantyxRunError):
+        return fragment(error_card(ending, None if ending.partial_text else written, thoughts))
+    status = state.outcome.kind if state.outcome is not None else "lost"
+    why = str(ending) or type(ending).__name__
+    if isinstance(ending, KeyboardInterrupt):
+        why = "The cell was interrupted, and the run was cancelled."
+    return fragment(
+        card(
+            head("Run", status_badge(status), run_id, el("span", duration(state.elapsed(now)), cls="soft small end")),
+            note("warn" if status == "cancelled" else "bad", escape(why, 3000), "■" if status == "cancelled" else "✕"),
+            written,
+            plan_section(state.plan),
+            _notices(state.notices),
+            _calls(state.tools, now, limit=100),
+            thoughts,
+        )
+    )
+
+
+def _progress(state: RunState, now: float) -> str:
+    turns = len(state.turns)
+    return " · ".join(part for part in (f"turn {turns}" if turns > 1 else "", ticking(state.elapsed(now))) if part)
+
+
+def _spoken(turns: Sequence[TurnState]) -> TurnState | None:
+    """Return the turn whose text is shown: the newest that has any."""
+    return next((turn for turn in reversed(turns) if turn.answer.length), None)
+
+
+def _is_busy(state: RunState) -> bool:
+    return bool(state.tools) or any(turn.thoughts.length for turn in state.turns)
+
+
+def _waiting(state: RunState) -> str:
+    return "Waiting for the model." if state.last_seq or state.turns else "Waiting for the run to begin."
+
+
+def _tail(turn: TurnState) -> Html:
+    hidden = turn.answer.length - _TEXT_CHARS
+    return join(
+        [
+            el("span", f"{hidden:,} characters before this are shown when the run is over", cls="cut")
+            if hidden > 0
+            else None,
+            prose(turn.answer.tail(_TEXT_CHARS)),
+        ]
+    )
+
+
+def _thinking(turn: TurnState, now: float) -> Html | None:
+    if not turn.thoughts.length:
+        return None
+    if not turn.is_thinking:
+        return el("div", f"Thought for {duration(turn.thought_for(now))}.", cls="soft small")
+    # Its last lines, at the bottom of a box whose height does not change.
+    shown = el("div", el("div", turn.thoughts.tail(_THOUGHT_CHARS)), cls="thought")
+    return section(f"Thinking · {ticking(turn.thought_for(now))}", shown)
+
+
+def _thoughts(state: RunState, now: float) -> Html | None:
+    turns = [turn for turn in state.turns if turn.thoughts.length]
+    if not turns:
+        return None
+    room = _MAX_FOLDED // len(turns)
+    took = duration(sum(turn.thought_for(now) for turn in turns))
+    parts = [prose(turn.thinking, max(1000, room)) for turn in turns[:50]]
+    return fold(el("span", f"What the model thought · {took}"), *(el("div", part, cls="soft") for part in parts))
+
+
+def _notices(notices: Sequence[Notice]) -> Html | None:
+    if not notices:
+        return None
+    shown = [
+        note("warn" if one.is_warning else "", escape(one.text, 600), "!" if one.is_warning else "✓")
+        for one in notices[-_MAX_NOTICES:]
+    ]
+    rest = len(notices) - len(shown)
+    earlier = el("span", f"… {plural(rest, 'earlier notice')}", cls="cut") if rest else None
+    return section("Notices", earlier, shown)
+
+
+def _calls(calls: Sequence[ToolCallState], now: float, *, limit: int = _MAX_CALLS) -> Html | None:
+    if not calls:
+        return None
+    # What goes on is always shown; of what is over, the newest.
+    going = [call for call in calls if call.state == "running"][-limit:]
+    over = [call for call in calls if call.state != "running"]
+    kept = {id(call) for call in (*going, *over[max(0, len(over) - (limit - len(going))) :])}
+    rest = len(calls) - len(kept)
+    failed = sum(call.state == "failed" for call in calls)
+    title = (
+        f"Tool calls · {len(calls):,}"
+        + (f", {len(going)} running" if going else "")
+        + (f", {failed:,} failed" if failed else "")
+    )
+    return section(
+        title,
+        el("span", f"… {plural(rest, 'other call')}", cls="cut") if rest else None,
+        el("div", [_call(call, now) for call in calls if id(call) in kept], cls="rows"),
+    )
+
+
+def _call(call: ToolCallState, now: float) -> Html:
+    tone = {"done": "good", "failed": "bad"}.get(call.state, "accent")
+    args = "" if call.args is None else one_line(call.args, 200)
+    words = call.detail if call.state == "failed" and call.detail else "" if args == "{}" else args
+    kind = _KINDS.get(call.kind)
+    took = ticking(call.duration(now)) if call.ended is None else duration(call.duration(now))
+    was_called = call.args is not None or call.started != call.ended  # or turned away, which comes as a result alone
+    return el(
+        "div",
+        el("span", mark(call.state), cls=tone),
+        el("span", escape(call.name, 80), cls="mono strong one", title=escape(call.name, 300)),
+        badge(kind) if kind else None,
+        el("span", escape(one_line(words, 200)), cls="mono soft one grow"),
+        el("span", took if was_called else None, cls="soft small tight"),
+        cls="row",
+    )
