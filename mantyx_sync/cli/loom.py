@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from .loading import Unusable, load
-from .parsing import log_to_stderr, seconds
+from .parsing import add_command, log_to_stderr, seconds
 
 if TYPE_CHECKING:
     from ..loom import Answer, LoomClient, LoomError, LoomRun, LoomTask, PendingAction, Question
@@ -20,6 +20,18 @@ __all__ = ["add_commands"]
 
 TOKEN_VARIABLE = "LOOM_TOKEN"
 
+_EXAMPLES = {
+    "list": "mantyx-sync loom list --project ~/shop",
+    "run": "mantyx-sync loom run release 'Ship 2.4' --timeout 600",
+    "runs": "mantyx-sync loom runs release --json",
+    "answer": "mantyx-sync loom answer RUN-1",
+    "artifacts": "mantyx-sync loom artifacts ART-7 > plan.json",
+    "cancel": "mantyx-sync loom cancel RUN-1",
+    "pause": "mantyx-sync loom pause RUN-1",
+    "resume": "mantyx-sync loom resume RUN-1",
+    "worker": "mantyx-sync loom worker tasks:execute --agent writer",
+}
+
 
 def add_commands(groups: Any) -> None:
     """Add the commands to the parser's subparsers."""
@@ -27,7 +39,8 @@ def add_commands(groups: Any) -> None:
         "loom",
         help="start and follow looms, answer their questions, do their agent tasks",
         description="Start and follow looms, answer their questions, do their agent tasks.",
-        epilog="example: mantyx-sync loom run release 'Ship 2.4'",
+        epilog="examples:\n  mantyx-sync loom list\n  mantyx-sync loom run release 'Ship 2.4'\n\n"
+        "exit codes: 0 done, 1 failed, 2 arguments that cannot be used",
     )
     commands = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -65,8 +78,8 @@ def add_commands(groups: Any) -> None:
 
 
 def _add(commands: Any, name: str, run: Callable[[argparse.Namespace], int], what: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
-    parser.set_defaults(run=run, command=name)
+    parser = add_command(commands, name, run, what, examples=_EXAMPLES[name])
+    parser.set_defaults(tells_apart=False)
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--project", metavar="DIR", help="a folder in the project (default: the working directory)")
     where.add_argument("--url", help=f"the service's entry instead; its token is taken from {TOKEN_VARIABLE}")

@@ -1,22 +1,36 @@
 """From arguments to the command they name, and from what it raises to an exit code.
 
-Exit codes: 0 for a command that did what it was asked, 1 for one that failed, 2 for arguments that cannot be used.
-A mistake of whoever typed the command is told in a sentence, never in a traceback.
+The codes are those of `exits`. A mistake of whoever typed the command is told in a sentence, never in a traceback.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
-from typing import Sequence
+import threading
+from typing import Any, Iterator, Sequence
 
 from .._version import __version__
+from ..display.terminal import is_terminal, plain
 from ..errors import MantyxError
-from . import loom, spacefix
+from . import chat, evals, exits, listings, loom, run, spacefix
+from .connecting import ENVIRONMENT
 from .loading import Unusable
+from .parsing import Parser
 
 __all__ = ["main"]
+
+_EXAMPLES = """\
+examples:
+  mantyx-sync run --local "Hello"                          no account needed
+  mantyx-sync run "Where is order 17?" --tool shop:get_order
+  mantyx-sync chat --mcp "npx -y @modelcontextprotocol/server-filesystem ."
+  mantyx-sync runs --status failed
+  mantyx-sync COMMAND --help                               more, with examples
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,31 +42,83 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: The arguments do not parse, or ask for help; as argparse does it.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given:
+        parser.print_help(sys.stderr)
+        return parser.exit(exits.USAGE)
+    options, more = parser.parse_known_args(given)
+    if more:
+        _take_more(options, more)
     try:
-        code = int(options.run(options))
-        sys.stdout.flush()
-        return code
+        with _signals():
+            code = int(options.run(options))
+            sys.stdout.flush()
+            return code
     except Unusable as error:
-        print(f"{_program()}: {error}", file=sys.stderr)
-        return 2
+        _say(str(error))
+        return exits.USAGE
     except MantyxError as error:
-        print(f"{_program()}: {error}", file=sys.stderr)
-        return 1
+        _say(str(error) + (f" ({error.hint})" if error.hint and error.hint not in str(error) else ""))
+        return exits.code_of(error) if getattr(options, "tells_apart", True) else exits.FAILED
     except KeyboardInterrupt:
-        return 130
+        return exits.INTERRUPTED
+    except exits.Stopped as stopped:
+        return 128 + stopped.number
     except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not flushed into the pipe
-        return 1
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not flushed into the pipe
+        return exits.BROKEN_PIPE
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=_program(), description="Tools of mantyx-sync.")
+def _parser() -> Parser:
+    parser = Parser(
+        prog=_program(),
+        description="Run agents, talk to them, and see what they did, from a terminal.",
+        epilog=f"{_EXAMPLES}\n{exits.EXIT_CODES}\n{ENVIRONMENT}",
+    )
     parser.add_argument("--version", action="version", version=f"mantyx-sync {__version__}")
     groups = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    run.add_commands(groups)
+    chat.add_commands(groups)
+    listings.add_commands(groups)
+    evals.add_commands(groups)
     loom.add_commands(groups)
     spacefix.add_commands(groups)
     return parser
+
+
+def _take_more(options: argparse.Namespace, more: Sequence[str]) -> None:
+    """Take words of a prompt that stand behind an option, which argparse does not; refuse all else."""
+    parser: Any = getattr(options, "parser", None)
+    prompt = getattr(options, "prompt", None)
+    if isinstance(prompt, list) and all(word == "-" or not word.startswith("-") for word in more):
+        prompt.extend(more)
+    elif isinstance(parser, Parser):
+        parser.refuse_unknown(more)
+    else:
+        _parser().refuse_unknown(more)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Have a signal that asks for the end interrupt the block, so that what goes on is cancelled and closed."""
+    previous: list[tuple[signal.Signals, Any]] = []
+    if threading.current_thread() is threading.main_thread():
+        for number in exits.stopping_signals():
+            if (
+                signal.getsignal(number) is signal.SIG_DFL
+            ):  # whoever ignores it (nohup), or has plans of its own, is left
+                previous.append((number, signal.signal(number, exits.stop)))
+    try:
+        yield
+    finally:
+        for restored, handler in previous:
+            signal.signal(restored, handler)
+
+
+def _say(text: str) -> None:
+    print(f"{_program()}: {plain(text) if is_terminal(sys.stderr) else text}", file=sys.stderr)
 
 
 def _program() -> str:

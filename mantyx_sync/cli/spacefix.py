@@ -8,7 +8,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from .loading import Unusable, load
-from .parsing import log_to_stderr, seconds
+from .parsing import add_command, log_to_stderr, seconds
 
 if TYPE_CHECKING:
     from ..spacefix import Agent
@@ -18,27 +18,37 @@ __all__ = ["add_commands"]
 
 def add_commands(groups: Any) -> None:
     """Add the group of commands to the parser's."""
-    group = groups.add_parser("spacefix", help="serve functions to MCP clients through the SpaceFix gateway")
+    group = groups.add_parser(
+        "spacefix",
+        help="serve functions to MCP clients through the SpaceFix gateway",
+        description="Serve functions to MCP clients through the SpaceFix gateway.",
+        epilog="examples:\n  mantyx-sync spacefix check shop:agent\n  mantyx-sync spacefix serve shop:agent\n\n"
+        "exit codes: 0 done, 1 failed, 2 arguments that cannot be used",
+    )
     commands = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    serve = commands.add_parser(
+    serve = add_command(
+        commands,
         "serve",
-        help="connect an agent and serve until a signal comes",
-        description="Connect the agent that a module defines and serve until SIGTERM or Ctrl-C. The gateway and the "
-        "key are those the agent was made with, else SPACEFIX_URL and SPACEFIX_AGENT_KEY.",
+        _serve,
+        "connect an agent and serve until a signal comes",
+        details="The signal is SIGTERM or Ctrl-C. The gateway and the key are those the agent was made\n"
+        "with, else SPACEFIX_URL and SPACEFIX_AGENT_KEY.",
+        examples="mantyx-sync spacefix serve shop:agent",
     )
     _add_agent(serve)
     serve.add_argument(
         "--grace", type=seconds, default=10.0, metavar="SECONDS", help="how long calls at work may go on (default: 10)"
     )
     serve.add_argument("--quiet", action="store_true", help="log warnings and errors only")
-    serve.set_defaults(run=_serve)
-    check = commands.add_parser(
+    check = add_command(
+        commands,
         "check",
-        help="check what an agent serves, without connecting",
-        description="Check an agent's tools, resources and prompts as the gateway would, and print the registration.",
+        _check,
+        "check what an agent serves, without connecting",
+        details="Checks tools, resources and prompts as the gateway would, and prints the registration.",
+        examples="mantyx-sync spacefix check shop:agent",
     )
     _add_agent(check)
-    check.set_defaults(run=_check)
 
 
 def _add_agent(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +57,7 @@ def _add_agent(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE:AGENT",
         help="the agent, or a function without arguments that returns it; without a name 'agent' is taken",
     )
+    parser.set_defaults(tells_apart=False)
 
 
 def _serve(options: argparse.Namespace) -> int:

@@ -1,0 +1,105 @@
+"""What a person types, or another program sends, message by message."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import sys
+from typing import Any, Iterable
+
+from ..display.terminal import Style, is_terminal
+
+__all__ = ["Reader"]
+
+FENCE = '"""'
+_PASTE_S = 0.03  # the lines of a pasted text follow each other faster than anybody types
+
+
+class Reader:
+    """Reads messages from standard input: with line editing and a history where there is a terminal."""
+
+    def __init__(self, style: Style) -> None:
+        self.is_person = is_terminal(sys.stdin)
+        self._style = style
+        self._edits = self.is_person and is_terminal(sys.stdout)
+        self._history: Any = _line_editing() if self._edits else None
+
+    def remember(self, messages: Iterable[str]) -> None:
+        """Let earlier messages be found with the arrow keys."""
+        for message in messages:
+            if self._history is not None and "\n" not in message:
+                self._history.add_history(message)
+
+    def read(self, prompt: str) -> str:
+        """Return the next message. Blocks until there is one.
+
+        A text that is pasted is one message; so is what stands between two lines of three quotation marks.
+
+        Raises:
+            EOFError: There are no more.
+            KeyboardInterrupt: Ctrl-C.
+        """
+        line = self._line(prompt)
+        if line.strip() == FENCE:
+            return self._until_fence()
+        lines = [line]
+        while self._is_more_there():
+            try:
+                lines.append(self._line(""))
+            except EOFError:
+                break
+        return "\n".join(lines)
+
+    def _until_fence(self) -> str:
+        lines: list[str] = []
+        while True:
+            try:
+                line = self._line("… " if self._can_show("…") else ". ")
+            except EOFError:
+                return "\n".join(lines)
+            if line.strip() == FENCE:
+                return "\n".join(lines)
+            lines.append(line)
+
+    def _line(self, prompt: str) -> str:
+        if self._edits:
+            return input(self._edited_prompt(prompt))
+        if self.is_person and prompt:
+            sys.stderr.write(self._style.cyan(prompt))
+            sys.stderr.flush()
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\r\n")
+
+    def _edited_prompt(self, prompt: str) -> str:
+        if not prompt or not self._style.enabled:
+            return prompt
+        if self._history is None:
+            return self._style.cyan(prompt)
+        # What takes no room is marked, or the line editor miscounts.
+        return f"\x01\x1b[36m\x02{prompt}\x01\x1b[0m\x02"
+
+    def _is_more_there(self) -> bool:
+        if not self.is_person or sys.platform == "win32":
+            return False
+        with contextlib.suppress(OSError, ValueError):
+            return bool(select.select([sys.stdin], [], [], _PASTE_S)[0])
+        return False
+
+    @staticmethod
+    def _can_show(text: str) -> bool:
+        try:
+            text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
+        except (UnicodeEncodeError, LookupError):
+            return False
+        return True
+
+
+def _line_editing() -> Any:
+    """Return the module that gives `input` line editing and a history, where Python has it."""
+    try:
+        import readline
+    except ImportError:
+        return None
+    return readline
