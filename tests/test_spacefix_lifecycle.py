@@ -64,14 +64,17 @@ def in_background(action: Any) -> threading.Thread:
 # ------------------------------------------------------------------------------------------- stopping
 
 
-def test_stopping_lets_calls_at_work_be_answered_and_takes_no_more(gateway: RecordingGateway, slow: Slow) -> None:
+@pytest.mark.parametrize("way", ["stop", "close"])
+def test_stopping_lets_calls_at_work_be_answered_and_takes_no_more(
+    gateway: RecordingGateway, slow: Slow, way: str
+) -> None:
     agent = Agent([slow.tool, double], **gateway.settings, workers=1).start()
     stream = gateway.stream()
     stream.call("slow", id="at-work")
     wait_until(slow.is_at_work)
     stream.call("double", {"x": 1}, id="in-line")
     wait_until(lambda: agent.status().waiting == 1)
-    stopping = in_background(agent.stop)
+    stopping = in_background(getattr(agent, way))
     assert gateway.answer("in-line")["error"] == "double: this agent is shutting down; call again"
     stream.call("double", {"x": 1}, id="new")
     assert gateway.answer("new")["error"] == "double: this agent is shutting down; call again"
@@ -104,6 +107,7 @@ def test_what_is_at_work_behind_the_grace_hears_of_it_and_is_dropped(
 def test_stopping_a_stopped_agent_does_nothing() -> None:
     agent = Agent()
     agent.stop()
+    agent.close()
     with pytest.raises(MantyxError, match="the agent is not started"):
         agent.wait_ready()
     with pytest.raises(MantyxConfigError, match="grace: got -1, must be a number of seconds, 0 or above"):

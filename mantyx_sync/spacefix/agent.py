@@ -375,6 +375,10 @@ class Agent:
         if service is not None:
             service.stop(grace)
 
+    def close(self) -> None:
+        """Stop serving, as `stop` and the end of a `with` block do. Blocks."""
+        self.stop()
+
     def run_forever(self, *, grace: float = GRACE_S) -> None:
         """Serve until SIGTERM, Ctrl-C, or `stop` from another thread. Blocks.
 
