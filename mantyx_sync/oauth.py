@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -52,6 +53,8 @@ DEFAULT_OAUTH_BASE_URL = DEFAULT_BASE_URL
 DEFAULT_REFRESH_SKEW_S = 60.0
 _LIFETIME_S = 3600
 """What access tokens live if the server does not say (http §2)."""
+_SHORT_SECRET = 8
+"""Fewer characters than this make a secret that may be a part of other words."""
 _RETRY_EARLY_S = 10.0
 """How long an early refresh that failed is not tried again: the token in hand is still good."""
 _GRACE_S = 5.0
@@ -473,8 +476,10 @@ def _without(error: MantyxOAuthError, secrets: Iterable[str]) -> MantyxOAuthErro
     """Return the error without the secrets that the server may have quoted."""
     word, description = error.oauth_error, error.oauth_error_description
     for secret in secrets:
-        word = word.replace(secret, "***")
-        description = description.replace(secret, "***") if description else description
+        around = ("", "") if len(secret) >= _SHORT_SECRET else (r"(?<!\w)", r"(?!\w)")
+        quoted = re.compile(around[0] + re.escape(secret) + around[1])
+        word = quoted.sub("***", word)
+        description = quoted.sub("***", description) if description else description
     return MantyxOAuthError(word, description, error.status, request_id=error.request_id)
 
 

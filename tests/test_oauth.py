@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import pickle
 import threading
@@ -230,6 +231,25 @@ def test_no_error_shows_a_secret_even_if_the_server_quotes_it(refreshes: Any, bo
     shown = "".join(traceback.format_exception(caught.type, caught.value, caught.value.__traceback__))
     assert "MARKER" not in shown + repr(vars(caught.value)) + _locals_of(caught.value)
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("secret", "said", "shown"),
+    [
+        ("s", "secret 's' is wrong", "secret '***' is wrong"),
+        ("app-1", "unknown app-10 for app-1.", "unknown app-10 for ***."),
+        ("mantyx_oas_1", "no mantyx_oas_12", "no ***2"),
+    ],
+)
+def test_a_secret_that_is_a_part_of_other_words_leaves_them_readable(
+    refreshes: Any, secret: str, said: str, shown: str
+) -> None:
+    _, client = refreshes(
+        answer(json.dumps({"error": "invalid_client", "error_description": said}).encode(), 400), client_secret=secret
+    )
+    with pytest.raises(MantyxOAuthError) as caught:
+        client.refresh(refresh_token=REFRESH)
+    assert caught.value.oauth_error_description == shown
 
 
 def test_no_frame_of_a_lost_request_shows_a_secret(refreshes: Any) -> None:
