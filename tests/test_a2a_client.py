@@ -211,6 +211,8 @@ def test_options_are_sent_along() -> None:
     ("content", "options", "words"),
     [
         ([], {}, "content: got nothing"),
+        ("", {}, "content: got an empty text, must say something"),
+        (" \n", {}, "content: got an empty text, must say something"),
         (Message("", "user", ()), {}, "content: got a message without parts"),
         (7, {}, "content: got 7"),
         ([b"x"], {}, "content[0]: got bytes"),
@@ -902,6 +904,20 @@ DETAILS = [
         "fieldViolations": [{"field": "message", "description": "Field is required."}],
     },
 ]
+
+
+@pytest.mark.parametrize(
+    ("message", "ends"),
+    [
+        ("Invalid: message: Field is required.", "INVALID_PARAMS: Invalid: message: Field is required."),
+        ("Field is required.", "INVALID_PARAMS: Field is required. (message: Field is required.)"),
+    ],
+)
+def test_a_json_rpc_error_says_nothing_twice(message: str, ends: str) -> None:
+    with Agent({"SendMessage": always(Fail(-32602, message, DETAILS))}, streaming=False) as agent:
+        with pytest.raises(A2ARequestError) as caught:
+            ask(agent)
+        assert str(caught.value).endswith(ends)
 
 
 @pytest.mark.parametrize("wrap", [lambda fail: fail, lambda fail: Events([fail])])

@@ -979,6 +979,16 @@ def test_a_taken_port_is_named(serve: Serve) -> None:
         with pytest.raises(OSError, match=rf"127\.0\.0\.1 port {port} \(port 0 takes a free one\)"):
             second.serve(port=port)
     assert repr(server).endswith(", closed>")
+    assert repr(first) == "<A2AApp 'Helper' at no public_url, closed>"
+    with pytest.raises(MantyxConfigError, match="public_url: not given"):
+        first.url  # noqa: B018 - nobody is there any more
+
+
+def test_a_place_that_was_given_is_the_apps_when_a_development_server_is_closed(serve: Serve) -> None:
+    app = serve(public_url="https://agents.example/helper").app
+    with app.serve():
+        pass
+    assert app.url == "https://agents.example/helper/"
 
 
 def test_a_name_that_is_no_field_is_a_type_error() -> None:

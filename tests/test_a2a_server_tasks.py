@@ -380,7 +380,7 @@ def test_a_session_that_stays_busy_is_a_failed_task(serve: Serve, monkeypatch: p
     holding.let_go.clear()
     with served.client.resume_session(served.server.sessions[0].id).stream("meanwhile"):
         task = served.caller.send("two", contextId=context_id)
-    assert task["status"]["message"]["parts"] == [{"text": "The agent could not take on the task (session_busy)."}]
+    assert task["status"]["message"]["parts"] == [{"text": "The agent is still busy with the message before this one."}]
 
 
 def test_a_message_that_is_sent_again_at_once_begins_one_run(serve: Serve) -> None:

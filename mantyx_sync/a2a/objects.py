@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timezone
 from typing import Any, Iterable, Mapping, Optional, Tuple, Union
+
+from mantyx_sync.reprs import dataclass
 
 __all__ = [
     "ACTIVE_STATES",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Iterator, List, Mapping, Tuple
 from urllib.parse import urlsplit
 
 from ...errors import cut
+from ...reprs import dataclass
 from ...transport.url import absolute
 from ..dialects import V03, V1, Dialect
 from .addresses import shown_url

@@ -95,6 +95,8 @@ def message_of(content: object, context_id: str | None, task_id: str | None) -> 
             context_id=context or content.context_id,
             task_id=task or content.task_id,
         )
+    if isinstance(content, str) and not content.strip():
+        raise refusal("content", "an empty text", "say something")
     single = isinstance(content, (str, TextPart, FilePart, DataPart, UnknownPart, ToolResultFile, Mapping))
     items: Iterable[object] = [content] if single else sequence(content, "content", "parts")
     parts: List[Part] = [_part(item, i) for i, item in enumerate(items)]

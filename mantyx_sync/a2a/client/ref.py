@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Union
 
 from ... import limits
 from ...checks import json_copy, refusal, shown, string, whole_number
 from ...errors import MantyxConfigError, MantyxTimeoutError
+from ...reprs import dataclass
 from ...tools.resolution import CALL_TIMEOUT_S, START_TIMEOUT_S
 from .errors import A2AError
 from .given import checked_timeout

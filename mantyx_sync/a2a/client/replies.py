@@ -7,11 +7,12 @@ import json
 import mimetypes
 import posixpath
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Iterable, List, Tuple
 from urllib.parse import unquote, urlsplit
 
 from ... import limits
+from ...reprs import dataclass
 from ...tools.results import ToolResult, ToolResultFile
 from ..objects import DataPart, FilePart, Message, Part, Task, TextPart
 

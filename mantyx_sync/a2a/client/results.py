@@ -31,7 +31,9 @@ def request_error(value: object, label: str, method: str, status: int | None = N
     """Return the error for the `error` of a response, whatever its shape."""
     error = read_error(value)
     word = f" {error.reason}" if error.reason else ""
-    fields = "; ".join(f"{name}: {text}" if name else text for name, text in error.violations[:5])
+    said = error.message  # which often has what the details say again
+    news = [(name, text) for name, text in error.violations[:5] if not (text and text in said and name in said)]
+    fields = "; ".join(f"{name}: {text}" if name else text for name, text in news)
     text = f"{label}: {method}: error {error.code}{word}: {cut(error.message)}"
     return A2ARequestError(
         text + (f" ({cut(fields)})" if fields else ""),

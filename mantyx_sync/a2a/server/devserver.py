@@ -120,7 +120,7 @@ class DevServer:
         self._server.set_app(self._serve if _is_loopback(host) else app)
         self._is_closed = threading.Event()
         try:
-            app.mount_if_nowhere(self.url)
+            self._is_its_place = app.mount_if_nowhere(self.url)
             # Owner: this object; `close` wakes it by asking it to stop and joins it.
             self._thread = threading.Thread(
                 target=self._server.serve_forever,
@@ -188,3 +188,5 @@ class DevServer:
             until = time.monotonic() + patience_s
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))
+        if self._is_its_place:
+            self._app.unmount()

@@ -256,7 +256,8 @@ class A2AApp:
         self._is_closed = False
 
     def __repr__(self) -> str:
-        return f"<A2AApp {self.name!r} at {self._public_url or 'no public_url yet'}>"
+        closed = ", closed" if self._is_closed else ""
+        return f"<A2AApp {self.name!r} at {self._public_url or 'no public_url'}{closed}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an A2AApp cannot be pickled or copied: it belongs to a client. Make one where it is served")
@@ -289,10 +290,16 @@ class A2AApp:
         self._public_url = BaseURL(public_url, field="public_url", example="https://agents.example/orders").text + "/"
         self._card_body = card_bytes(self.agent_card)
 
-    def mount_if_nowhere(self, public_url: str) -> None:
-        """Say where callers reach the app, unless that was said."""
-        if self._public_url is None:
-            self.mount(public_url)
+    def mount_if_nowhere(self, public_url: str) -> bool:
+        """Say where callers reach the app, unless that was said; tell whether it was not."""
+        if self._public_url is not None:
+            return False
+        self.mount(public_url)
+        return True
+
+    def unmount(self) -> None:
+        """Forget where callers reach the app: they do not any more."""
+        self._public_url = None
 
     def close(self, timeout: float = CLOSE_TIMEOUT_S) -> None:
         """End all tasks: their runs are cancelled, their streams end. The app takes no more requests.
