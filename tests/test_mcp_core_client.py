@@ -704,3 +704,4 @@ def test_signatures_show_every_option_with_its_default(make: Any) -> None:
 def test_a_repr_names_the_server() -> None:
     with FakeServer().client() as client:
         assert repr(client) == f"<McpClient of {LABEL}>"
+    assert repr(client) == f"<McpClient of {LABEL}, closed>"

@@ -394,6 +394,7 @@ def test_a_definition_is_a_tool_ref_that_starts_nothing_shows_no_secret_and_pick
     assert is_local_mcp_server(ref)
     assert not is_local_mcp_server(define_local_tool(name="fs", execute=str))
     assert "MARKER" not in repr(ref)
+    assert f"command={sys.executable!r}" in repr(ref)
     env.clear()
     again = pickle.loads(pickle.dumps(ref))
     assert (again.stdio, again.prefix, again.kind) == (ref.stdio, "fs_", "mcp_local")

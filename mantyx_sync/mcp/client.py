@@ -203,7 +203,7 @@ class McpClient:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<McpClient of {self._link.label}>"
+        return f"<McpClient of {self._link.label}{', closed' if self._link.is_closed else ''}>"
 
     def open(self, *, timeout: float | None = None) -> McpServerInfo:
         """Open the server now instead of at first use, and return what it says about itself.

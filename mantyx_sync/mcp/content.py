@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Mapping, Optional, Union
 
+from ..reprs import dataclass
 from ..wire import Fields
 from .models import in_mcp_terms
 

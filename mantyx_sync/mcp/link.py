@@ -188,6 +188,11 @@ class Link:
                 if thread is not threading.current_thread():
                     thread.join(max(0.0, deadline - time.monotonic()))
 
+    @property
+    def is_closed(self) -> bool:
+        """True once it was closed."""
+        return self._own_state().is_closed
+
     def _own_state(self) -> LinkState:
         pid = os.getpid()
         state = self._states.get(pid)

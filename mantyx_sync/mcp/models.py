@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Iterator, Mapping, Optional, Tuple
 
 from ..errors import MantyxProtocolError
+from ..reprs import dataclass
 from ..wire import Fields
 from .channel import Era
 from .errors import McpError, McpProtocolError

@@ -46,13 +46,17 @@ class LocalMcpHttpTransport:
 class LocalMcpStdioTransport:
     """What to start for a server that speaks over stdio, as `define_local_mcp` takes it.
 
-    The repr shows no arguments and variables: they may hold a credential.
+    The repr shows the program alone: arguments and variables may hold a credential.
     """
 
-    command: Union[str, Sequence[str]] = field(repr=False)
-    args: Optional[Sequence[str]] = field(default=None, repr=False)
-    env: Optional[Mapping[str, str]] = field(default=None, repr=False)
+    command: Union[str, Sequence[str]]
+    args: Optional[Sequence[str]] = None
+    env: Optional[Mapping[str, str]] = None
     cwd: Optional[str] = None
+
+    def __repr__(self) -> str:
+        program = self.command if isinstance(self.command, str) else next(iter(self.command), "")
+        return f"{type(self).__name__}(command={program!r}, cwd={self.cwd!r})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,11 @@ content does, or a note that names the files.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, List, Mapping, Optional, Tuple
 
 from ..errors import ToolError
+from ..reprs import dataclass
 from ..tools.results import ToolResult, ToolResultFile
 from ..wire import Fields
 from .content import McpContent, content_of
