@@ -6,7 +6,7 @@ embedded server, where a small rule model chooses the tools and answers from the
     python examples/quickstart.py ["Your own question"]
 """
 
-import sys
+import argparse
 from typing import Any
 
 from account import connect
@@ -41,7 +41,9 @@ def track_parcel(parcel: str) -> str:
 
 
 def main() -> None:
-    question = sys.argv[1] if len(sys.argv) > 1 else "Where is order 17, and where is parcel PX-2041?"
+    arguments = argparse.ArgumentParser(description="Ask about orders and parcels.")
+    arguments.add_argument("question", nargs="?", default="Where is order 17, and where is parcel PX-2041?")
+    question = arguments.parse_args().question
     with connect() as client:
         print(f"You: {question}\n")
         with client.stream_agent(

@@ -84,6 +84,13 @@ def test_an_example_runs_in_the_workspace_of_an_account(name: str) -> None:
     assert [words for words in SAYS[name] if words not in done.stdout] == []
 
 
+def test_an_example_that_takes_a_question_takes_a_call_for_help_as_none() -> None:
+    command = [sys.executable, str(EXAMPLES / "quickstart.py"), "--help"]
+    done = subprocess.run(command, env=without_account(), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: quickstart.py")
+
+
 def test_progress_of_many_runs_is_apart_from_their_answers() -> None:
     done = run("many_runs", without_account())
     assert "4 of 4 done, 0 failed" in done.stderr
