@@ -22,9 +22,9 @@ the text a server gives as its reason is quoted, cut to a readable length.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, Mapping
 
+from mantyx_sync.reprs import brief, dataclass
 from mantyx_sync.views import Timed
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class MantyxError(Exception):
 
     def __repr__(self) -> str:
         status = "" if self.status is None else f", status={self.status}"
-        return f"{type(self).__name__}({self.message!r}, code={self.code!r}{status})"
+        return f"{type(self).__name__}({brief(self.message, 240)}, code={brief(self.code, 40)}{status})"
 
 
 class MantyxConfigError(MantyxError, ValueError):

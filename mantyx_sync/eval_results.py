@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Mapping, TypeVar
 
 from mantyx_sync.events import Envelope
 from mantyx_sync.pages import Page
+from mantyx_sync.reprs import dataclass
 from mantyx_sync.views import Viewable
 from mantyx_sync.wire import Fields
 

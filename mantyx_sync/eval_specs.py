@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypedDict, Union
 
 from mantyx_sync.checks import NEAR_MISS, closest, json_copy, options, refusal, sequence, shown, string, text
 from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.guards import reasoning_level_to_wire
+from mantyx_sync.reprs import bounded, brief, dataclass
 from mantyx_sync.spec import OMITTED, RunSpec, build_spec
 from mantyx_sync.toolspec import read_tools, tools_to_wire
 from mantyx_sync.wire import python_name, wire_name
@@ -151,8 +152,8 @@ class EvalRunSpec:
         # What the cases and prompts say stays out: specs turn up in logs.
         given = (f.name for f in fields(self) if getattr(self, f.name) not in (None, ()))
         ids = ("dataset_id", "agent_id", "model_id")
-        parts = (f"{name}={getattr(self, name)!r}" if name in ids else f"{name}=…" for name in given)
-        return f"EvalRunSpec({', '.join(parts)})"
+        parts = (f"{name}={brief(getattr(self, name), 40)}" if name in ids else f"{name}=…" for name in given)
+        return bounded(f"EvalRunSpec({', '.join(parts)})")
 
 
 def _agent(value: object, tools: Tuple[Any, ...]) -> RunSpec:

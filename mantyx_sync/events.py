@@ -6,10 +6,11 @@ has to carry. `decode` turns it into a `RunEvent` when somebody wants to look at
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Dict, Mapping
 
 from mantyx_sync.errors import MantyxProtocolError
+from mantyx_sync.reprs import dataclass, short_repr
 from mantyx_sync.values import (
     RunModelInfo,
     StructuredOutputInfo,
@@ -87,7 +88,7 @@ class RunEvent:
         # Typed events repeat nothing: their attributes say what `type` and `data` would.
         hidden = ("raw",) if type(self) is RunEvent else ("raw", "type", "data")
         shown = ((f.name, getattr(self, f.name)) for f in fields(self) if f.name not in hidden)
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in shown if v is not None)})"
+        return short_repr(type(self).__name__, ((name, value) for name, value in shown if value is not None))
 
     @staticmethod
     def _read(data: Fields) -> dict[str, Any]:

@@ -7,12 +7,13 @@ and returns its wire form.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Mapping, Sequence, Type, TypeVar, Union
 
 from mantyx_sync import limits
 from mantyx_sync.checks import integer, json_bytes, json_copy, options, refusal, sequence, shown, string
 from mantyx_sync.errors import MantyxConfigError
+from mantyx_sync.reprs import dataclass
 from mantyx_sync.wire import wire_name
 
 __all__ = [

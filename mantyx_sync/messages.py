@@ -6,12 +6,13 @@ import base64
 import binascii
 import mimetypes
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mantyx_sync import limits
 from mantyx_sync.checks import json_copy, kind_of, options, refusal, sequence, shown, text
 from mantyx_sync.errors import MantyxConfigError
+from mantyx_sync.reprs import dataclass
 
 __all__ = [
     "InputFile",

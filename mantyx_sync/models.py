@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Iterator, Mapping
 
+from mantyx_sync.reprs import dataclass
 from mantyx_sync.views import Viewable
 from mantyx_sync.wire import Fields
 

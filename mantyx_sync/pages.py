@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Generic, Iterable, Iterator, Mapping, Optional, Tuple, TypeVar
 
 from mantyx_sync.checks import refusal, whole_number
 from mantyx_sync.errors import MantyxProtocolError
 from mantyx_sync.limits import MAX_PAGE_SIZE
+from mantyx_sync.reprs import dataclass
 from mantyx_sync.views import Viewable
 from mantyx_sync.wire import Fields, wire_name
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Callable, Literal, Union
 
 from .checks import refusal, shown
 from .errors import MantyxConfigError
+from .reprs import dataclass
 from .roster import Roster
 
 __all__ = ["Progress", "ProgressTo", "Reporting", "check_progress"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Mapping, NoReturn, Sequence
 
 from mantyx_sync.errors import MantyxRunCancelled, MantyxRunError, RateLimit
@@ -16,6 +16,7 @@ from mantyx_sync.events import (
     decode,
 )
 from mantyx_sync.pages import Page
+from mantyx_sync.reprs import dataclass
 from mantyx_sync.timing import RunTiming
 from mantyx_sync.values import (
     RunModelInfo,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Iterator, Mapping
 
 from .errors import MantyxProtocolError
 from .events import RunEvent, decode, read_envelope
 from .pages import Page
+from .reprs import dataclass
 from .views import Viewable
 from .wire import Fields
 

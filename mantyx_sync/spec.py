@@ -7,7 +7,7 @@ them into a checked spec, `spec_signature` shows them in `help()`. Wire names fo
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from enum import Enum
 from typing import (
     Any,
@@ -60,6 +60,7 @@ from mantyx_sync.messages import (
     messages_to_wire,
     with_attachments,
 )
+from mantyx_sync.reprs import bounded, brief, dataclass
 from mantyx_sync.toolspec import read_tools, tools_to_wire
 from mantyx_sync.wire import python_name, wire_name
 
@@ -262,8 +263,8 @@ class RunSpec:
     def __repr__(self) -> str:
         # What was said stays out: specs turn up in logs, and prompts must not.
         given = (f.name for f in fields(self) if getattr(self, f.name) is not OMITTED)
-        shown_fields = (f"{name}={getattr(self, name)!r}" if name in _SHOWN else f"{name}=…" for name in given)
-        return f"RunSpec({', '.join(shown_fields)})"
+        shown_fields = (f"{name}={brief(getattr(self, name), 40)}" if name in _SHOWN else f"{name}=…" for name in given)
+        return bounded(f"RunSpec({', '.join(shown_fields)})")
 
 
 _TURN = ("prompt", "messages", "attachments")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Iterable, Optional, Sequence, Tuple
 
 from mantyx_sync.events import Envelope
+from mantyx_sync.reprs import dataclass
 
 __all__ = ["Arrivals", "CallTimes", "RunTiming", "Span", "ToolTiming", "TurnTiming"]
 

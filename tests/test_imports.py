@@ -30,7 +30,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "client": frozenset({"base", "data", "hints", "tools", "transport"}),
 }
 WINGS = {"local", "mcp", "a2a", "spacefix", "loom", "display", "web", "cli"}
-BASE = {"_version", "api_errors", "errors", "limits", "views"}
+BASE = {"_version", "api_errors", "errors", "limits", "reprs", "views"}
 DATA = {
     "checks",
     "eval_results",
@@ -64,7 +64,7 @@ ALLOWED_UPWARDS = {
     ("toolspec", "tools.function"): "a spec wraps plain functions when it is built, inside a function",
 }
 # A wing's own modules, and of the package only these.
-LOCAL_MAY_IMPORT = {"a2a", "limits", "local", "mcp", "schema"}
+LOCAL_MAY_IMPORT = {"a2a", "limits", "local", "mcp", "reprs", "schema"}
 # Who imports requests at run time, besides the transport.
 MAY_IMPORT_REQUESTS = {"mcp.http_endpoint": "makes an auth object of the user and password of a caller's session"}
 

@@ -6,7 +6,7 @@ import collections
 import threading
 import time
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from mantyx_sync import limits
@@ -15,6 +15,7 @@ from mantyx_sync.local.gateway_json import to_json
 from mantyx_sync.local.gateway_keys import KEY_KINDS, Key, Keyring
 from mantyx_sync.local.gateway_rates import MinuteLimit
 from mantyx_sync.local.gateway_registration import GatewayPlan, Registration
+from mantyx_sync.reprs import dataclass
 
 if TYPE_CHECKING:
     from mantyx_sync.local.gateway import LocalGateway

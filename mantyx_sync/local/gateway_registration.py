@@ -6,12 +6,13 @@ errors decides: a resource is checked by itself before resources are counted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Mapping, Optional
 
 from mantyx_sync import limits
 from mantyx_sync.local.gateway_json import js_length, js_text, to_json
 from mantyx_sync.local.gateway_schema import InputSchema, SchemaRefused
+from mantyx_sync.reprs import dataclass
 
 __all__ = [
     "FREE",

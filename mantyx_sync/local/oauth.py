@@ -11,11 +11,12 @@ import binascii
 import hmac
 import secrets
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 from urllib.parse import parse_qs, unquote_plus
 
 from mantyx_sync.local.http import Request, Response, json_response
+from mantyx_sync.reprs import dataclass
 
 __all__ = ["ACCESS_TOKEN_LIFETIME_S", "SCOPES", "AccessToken", "OAuthApp", "OAuthServer"]
 

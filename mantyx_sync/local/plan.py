@@ -12,8 +12,10 @@ a failed or cancelled run leaves the list as it was.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
+
+from mantyx_sync.reprs import dataclass
 
 __all__ = [
     "MIN_STEPS",

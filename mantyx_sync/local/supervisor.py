@@ -7,8 +7,10 @@ Who judges is the server's choice: `LocalServer(judge=...)` takes any callable f
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
+
+from mantyx_sync.reprs import dataclass
 
 __all__ = [
     "Cadence",

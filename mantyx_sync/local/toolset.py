@@ -13,12 +13,13 @@ import inspect
 import json
 import logging
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from mantyx_sync.local.model import ToolDeclaration
 from mantyx_sync.local.remote_tools import RemoteTools, describe_card
 from mantyx_sync.local.store import ToolAnswer
+from mantyx_sync.reprs import dataclass
 
 __all__ = ["BoundTool", "ServerTool", "ToolFile", "ToolOutput", "call_server_tool", "tools_of"]
 

@@ -5,11 +5,12 @@ An answer is a person's: nothing here makes one up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Mapping, Optional, Union
 
 from ..checks import closest, refusal, shown
 from ..errors import MantyxConfigError
+from ..reprs import dataclass
 from ..wire import Fields
 from .runs import LoomRun, PendingAction, Question
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Mapping, Optional
 
+from ..reprs import dataclass
 from ..wire import Fields
 from .runs import loom_name
 

@@ -6,8 +6,9 @@ stored before the claim is made, together with what is known of the task's tool 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ..reprs import dataclass
 from ..transport.secret import Secret
 from .tasks import AgentTask
 

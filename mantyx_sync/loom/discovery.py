@@ -7,10 +7,11 @@ import os
 import re
 import stat
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Union
 
+from ..reprs import dataclass
 from .errors import LoomDiscoveryError
 
 __all__ = ["Discovered", "discover", "find_project"]

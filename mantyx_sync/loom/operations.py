@@ -10,11 +10,12 @@ from __future__ import annotations
 import copy
 import enum
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Mapping, Optional
 
 from ..errors import MantyxConfigError, MantyxError, MantyxProtocolError, cut
 from ..mcp.errors import McpSessionGone
+from ..reprs import dataclass
 from ..wire import Fields
 from .errors import (
     LoomBusy,

@@ -6,9 +6,10 @@ services say `flowName`, `loom_name` holds it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Mapping, Optional, Tuple
 
+from ..reprs import dataclass
 from ..wire import Fields
 
 __all__ = [

@@ -6,12 +6,13 @@ import contextlib
 import logging
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 from ..checks import closest, json_copy
 from ..errors import MantyxError
 from ..mcp.errors import McpCancelled
+from ..reprs import dataclass
 from ..schema import SchemaChecker
 from ..tools.cancellation import Cancellation
 from .calls import LOST

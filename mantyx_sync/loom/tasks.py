@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Mapping, Optional, Tuple
 
 from ..errors import MantyxProtocolError
+from ..reprs import dataclass
 from ..wire import Fields
 from .runs import Cursor, PendingAgentCall
 

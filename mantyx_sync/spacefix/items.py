@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Dict, List, Mapping, Optional, overload
 
 from ..checks import refusal, shown, string, text
+from ..reprs import dataclass
 from ..tools.binding import Binding, FunctionBinding
 from ..tools.context import ToolContext
 from .answers import prompt_value, resource_value

@@ -7,7 +7,6 @@ takes is taken there too; what depends on the project's plan is in `PlanLimits`.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Union
 
 from ..checks import json_bytes, refusal, sequence, shown, whole_number
@@ -20,6 +19,7 @@ from ..limits import (
     SPACEFIX_MAX_TOOLS,
     SPACEFIX_MAX_URI_CHARS,
 )
+from ..reprs import dataclass
 from ..schema import SchemaChecker
 from ..wire import json_type
 from .handlers import characters, check_name

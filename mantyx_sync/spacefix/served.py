@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
 from ..checks import closest, refusal, shown, string
 from ..errors import MantyxConfigError
 from ..limits import SPACEFIX_MAX_TITLE_CHARS
+from ..reprs import dataclass
 from ..tools.context import ToolContext
 from ..tools.function import as_tool_ref, tool
 from ..tools.refs import LocalTool

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Optional
 
 from ..errors import MantyxError
+from ..reprs import dataclass
 
 __all__ = ["AgentStatus", "CallReport", "Disconnect"]
 

@@ -13,8 +13,10 @@ import hashlib
 import logging
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Iterator, Mapping
+
+from mantyx_sync.reprs import dataclass
 
 __all__ = ["Span", "TraceContext", "Tracer", "current_trace", "derived_span_id"]
 

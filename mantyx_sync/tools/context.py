@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Optional
 
 from mantyx_sync.errors import ToolError
+from mantyx_sync.reprs import dataclass
 from mantyx_sync.tools.cancellation import Cancellation
 
 __all__ = ["ToolContext"]

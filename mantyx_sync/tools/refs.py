@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Type, runtime_checkable
 
 from mantyx_sync import limits
 from mantyx_sync.errors import MantyxConfigError
 from mantyx_sync.hints import compile_type
+from mantyx_sync.reprs import dataclass
 from mantyx_sync.schema import SchemaChecker
 from mantyx_sync.tools.arguments import read_arguments
 from mantyx_sync.tools.binding import Binding, binding_for, refuse_async, too_deep

@@ -26,7 +26,7 @@ import mimetypes
 import os
 import pathlib
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -36,6 +36,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Union
 from mantyx_sync import limits
 from mantyx_sync.errors import ToolError
 from mantyx_sync.formats import format_duration
+from mantyx_sync.reprs import dataclass
 from mantyx_sync.wire import sound_text
 
 __all__ = ["ToolResult", "ToolResultFile", "json_value", "result_text", "tool_result"]
