@@ -7,8 +7,9 @@
 
 `LocalServer` serves the routes and runs the agent loop with its guards; a `ScriptedModel` plays turns written
 down for a test, the `RuleModel` uses the tools it is given, an `OpenAICompatibleModel` asks a model served
-elsewhere. `LocalGateway` is a SpaceFix gateway for agents and MCP clients. `mantyx_sync.local.faults` makes things go
-wrong on demand.
+elsewhere. A `ScriptedServer` has a script for each run and tells what was sent. `RecordingServer` records what a
+client and the real server say to each other, `ReplayServer` plays it back. `LocalGateway` is a SpaceFix gateway for
+agents and MCP clients. `mantyx_sync.local.faults` makes things go wrong on demand.
 Importing starts nothing.
 """
 
@@ -34,8 +35,14 @@ from mantyx_sync.local.model import (
 from mantyx_sync.local.oauth import OAuthApp
 from mantyx_sync.local.openai import OpenAICompatibleModel
 from mantyx_sync.local.plan import PlanDraft, PlanRequest, split_prompt
+from mantyx_sync.local.recording import RecordingError
+from mantyx_sync.local.recording_server import RecordingServer
+from mantyx_sync.local.replay_server import ReplayServer, UnmatchedRequest
 from mantyx_sync.local.routes import DOCUMENTED_RATE_LIMITS
 from mantyx_sync.local.rules import RuleModel
+from mantyx_sync.local.scripted_server import ScriptedServer
+from mantyx_sync.local.scripts import RunScripts
+from mantyx_sync.local.sent import Sent, SentRun, SentToolCall
 from mantyx_sync.local.server import LocalServer
 from mantyx_sync.local.supervisor import Review, Verdict, rule_judge
 from mantyx_sync.local.toolset import ServerTool, ToolFile, ToolOutput
@@ -57,9 +64,17 @@ __all__ = [
     "Pause",
     "PlanDraft",
     "PlanRequest",
+    "RecordingError",
+    "RecordingServer",
+    "ReplayServer",
     "Review",
     "RuleModel",
+    "RunScripts",
     "ScriptedModel",
+    "ScriptedServer",
+    "Sent",
+    "SentRun",
+    "SentToolCall",
     "ServerTool",
     "Text",
     "Thinking",
@@ -68,6 +83,7 @@ __all__ = [
     "ToolOutput",
     "ToolUse",
     "TurnEnd",
+    "UnmatchedRequest",
     "Usage",
     "Verdict",
     "rule_judge",

@@ -14,7 +14,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from mantyx_sync.local.recording import Exchange
 from mantyx_sync.local.redaction import REDACTED, SLUG
 
-__all__ = ["GENERATED_KEY", "Asked", "Comparison", "compare", "without_slug"]
+__all__ = ["GENERATED_KEY", "Asked", "Comparison", "compare", "short_path", "without_slug"]
 
 GENERATED_KEY = "mantyx_sync.run"
 """The metadata entry by which a client that has lost an answer finds its run again: different in every process."""
@@ -62,6 +62,8 @@ class Comparison:
 
     differences: list[str] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
+    line: int = 0
+    """Where the recorded request stands in its file."""
 
     def add(self, where: str, recorded: object, given: object) -> None:
         """Note a difference."""
@@ -90,6 +92,9 @@ def compare(recorded: Asked, given: Asked, ignore: Iterable[str] = ()) -> Compar
     comparison = Comparison()
     walker = _Walker(comparison, [tuple(place.split(".")) for place in ignore])
     walker.walk(("query",), dict(recorded.query), dict(given.query))
+    form: str
+    content: Any
+    given_content: Any
     form, content = recorded.body or ("json", _ABSENT)
     given_form, given_content = given.body or ("json", _ABSENT)
     if form == "form" and given_form == "form":
@@ -129,9 +134,8 @@ class _Walker:
         elif recorded is _ABSENT or given is _ABSENT:
             if recorded is not given and recorded != REDACTED:
                 self._found.add(_written(place), recorded, given)
-        elif isinstance(recorded, bool) is not isinstance(given, bool) or recorded != given:
-            if recorded != REDACTED:
-                self._found.add(_written(place), recorded, given)
+        elif recorded != REDACTED and not _equal(recorded, given):
+            self._found.add(_written(place), recorded, given)
 
     def _fits(self, place: tuple[str, ...], recorded: str, given: str) -> bool:
         if recorded == given:
@@ -149,6 +153,11 @@ class _Walker:
         return re.fullmatch(pattern, given, re.DOTALL) is not None
 
 
+def _equal(recorded: object, given: object) -> bool:
+    """Compare two values of JSON, to which 1 and true are not the same."""
+    return isinstance(recorded, bool) is isinstance(given, bool) and recorded == given
+
+
 def _written(place: tuple[str, ...]) -> str:
     text = ""
     for part in place:
@@ -163,7 +172,9 @@ def _shown(value: object) -> str:
 
 def _difference_of_texts(recorded: str, given: str) -> str:
     """Show two texts from a little before the place where they part."""
-    at = next((i for i, (one, other) in enumerate(zip(recorded, given)) if one != other), min(len(recorded), len(given)))
+    at = next(
+        (i for i, (one, other) in enumerate(zip(recorded, given)) if one != other), min(len(recorded), len(given))
+    )
     start = 0 if max(len(recorded), len(given)) <= MAX_SHOWN_CHARS else max(0, at - 30)
     lead = "…" if start else ""
     one, other = _shown(lead + recorded[start:]), _shown(lead + given[start:])

@@ -17,6 +17,7 @@ __all__ = [
     "ModelPart",
     "ModelRequest",
     "Pause",
+    "ScriptTurn",
     "ScriptedModel",
     "Text",
     "Thinking",
@@ -24,6 +25,7 @@ __all__ = [
     "ToolUse",
     "TurnEnd",
     "Usage",
+    "play_script_turn",
 ]
 
 
@@ -249,7 +251,7 @@ class ScriptedModel:
                 error_class="unknown",
                 code="script_exhausted",
             )
-        yield from _play(turns[request.turn], request)
+        yield from play_script_turn(turns[request.turn], request)
 
     def _script(self, request: ModelRequest) -> Script:
         if not callable(self._turns):
@@ -259,7 +261,8 @@ class ScriptedModel:
         return self._chosen[request.run_id]
 
 
-def _play(turn: object, request: ModelRequest) -> Iterator[ModelPart]:
+def play_script_turn(turn: object, request: ModelRequest) -> Iterator[ModelPart]:
+    """Play what a script says of one turn. Raises `ModelFailure` where it says so."""
     if isinstance(turn, (str, Text, Thinking, ToolUse, TurnEnd)):
         yield turn
     elif isinstance(turn, Pause):
@@ -280,13 +283,13 @@ def _play(turn: object, request: ModelRequest) -> Iterator[ModelPart]:
             usage=turn.usage,
         )
     elif callable(turn):
-        yield from _play(turn(request), request)
+        yield from play_script_turn(turn(request), request)
     elif isinstance(turn, Iterable):
         for part in turn:
             if isinstance(part, str):  # the common part, without another generator
                 yield part
                 continue
-            yield from _play(part, request)
+            yield from play_script_turn(part, request)
             if isinstance(part, Pause) and (request.cancelled.is_set() or request.abandoned.is_set()):
                 return
     elif turn is not None:

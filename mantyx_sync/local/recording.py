@@ -1,4 +1,4 @@
-"""What was said between a client and a server, and the file it is kept in. Does no I/O but reading and writing that file.
+"""What was said between a client and a server, and the file it is kept in.
 
 A recording is JSON lines: a header, then what happened in the order in which it happened, then a closing line.
 

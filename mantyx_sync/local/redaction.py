@@ -109,6 +109,11 @@ class Redactor:
 
     # ---------------------------------------------------------------------------------- finding
 
+    @property
+    def learned(self) -> set[str]:
+        """The secrets that were found, not those that were told."""
+        return set(self._learned)
+
     def learn_secret(self, value: object) -> None:
         """Note a secret, unless it is too short to be told from other words."""
         if isinstance(value, str) and len(value) >= MIN_LEARNED_CHARS and REDACTED not in value:
@@ -132,11 +137,6 @@ class Redactor:
                 except (ValueError, binascii.Error):
                     continue
                 self.learn_secret(user_and_password.partition(":")[2])
-
-    def learn_slug(self, slug: str) -> None:
-        """Note the name of a workspace."""
-        if slug and slug != SLUG:
-            self._slugs.add(slug)
 
     def learn(self, exchange: Exchange) -> None:
         """Note the secrets that stand where secrets do."""

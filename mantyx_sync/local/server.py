@@ -16,13 +16,14 @@ from mantyx_sync.local.model import Model
 from mantyx_sync.local.oauth import OAuthApp, OAuthServer
 from mantyx_sync.local.plan import Planner
 from mantyx_sync.local.routes import Api, match_route
+from mantyx_sync.local.sent import Sent
 from mantyx_sync.local.sessions import Session
 from mantyx_sync.local.store import Run, Store
 from mantyx_sync.local.supervisor import Judge
 from mantyx_sync.local.toolset import ServerTools
 from mantyx_sync.local.workspace import ApiSettings, Workspace
 
-__all__ = ["LocalServer"]
+__all__ = ["ClientSettings", "LocalServer"]
 
 
 class ClientSettings(TypedDict):
@@ -186,6 +187,11 @@ class LocalServer(LoopbackServer):
     def runs(self) -> list[Run]:
         """All runs, oldest first."""
         return self.store.all()
+
+    @property
+    def sent(self) -> Sent:
+        """What was asked of the server, in the words of a test: `server.sent.run.prompt`, `.tools`, `.tool_calls`."""
+        return Sent(self.store.all)
 
     def run(self, run_id: str) -> Run:
         """Return a run with its log and state. Raises `KeyError` for an unknown id."""

@@ -1,0 +1,415 @@
+"""`ReplayServer`: a recorded server, played back byte for byte, that says when its client asks for something else."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from typing import Callable, Iterable, Mapping, Optional, Union
+from urllib.parse import parse_qsl
+
+from mantyx_sync.local.answers import Answer, KnownAnswer, Later, NoAnswer, RelayedResponse, read_last_seq
+from mantyx_sync.local.faults import Effect, Fault
+from mantyx_sync.local.frames import PieceLog
+from mantyx_sync.local.http import Request, Response, json_response
+from mantyx_sync.local.loop import Timer
+from mantyx_sync.local.loopback import LoopbackServer
+from mantyx_sync.local.matching import Asked, Comparison, compare, short_path, without_slug
+from mantyx_sync.local.playback import Plan, Step, Tape
+from mantyx_sync.local.recording import BROKEN, COMPLETE, NO_ANSWER, Exchange, decode_body, read_recording
+from mantyx_sync.local.redaction import SLUG
+from mantyx_sync.local.routes import match_route
+from mantyx_sync.local.server import ClientSettings
+
+__all__ = ["ReplayServer", "UnmatchedRequest"]
+
+API_KEY = "replayed"
+
+
+@dataclass(frozen=True)
+class UnmatchedRequest:
+    """A request that is not the one that was recorded; `str` of it says what is different."""
+
+    method: str
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return self.why
+
+
+class ReplayServer(LoopbackServer):
+    """Play back what `RecordingServer` has recorded, over HTTP on loopback.
+
+        with ReplayServer("tests/recordings/order.jsonl") as replay:
+            client = MantyxClient(**replay.client_settings())
+            …
+            replay.assert_all_used()
+
+    Answers are those of the recording, byte for byte and piece by piece: errors, 429s, event streams and connections
+    that broke off. Requests are told apart by method, path, query and body; the same request is answered in the order
+    in which it was recorded, different ones in any. A stream waits where it had waited for the result of a tool or for
+    a cancellation. A stream that breaks, by a fault say, can be resumed behind any event. Any credential and any
+    workspace will do.
+
+    A request that was not recorded gets status 400 with the differences; if it was the result of a tool, its run ends
+    with that error, too. They are kept in `unmatched`. A server that is started again plays from the beginning.
+
+    All methods may be called from any thread. Recordings of a SpaceFix gateway cannot be made or played.
+
+    Args:
+        path: The recording.
+        speed: How many times as fast as it was; infinity leaves out all pauses, 1 keeps them.
+        max_gap: Pauses are cut to so many seconds.
+        ignore: Places of a request that may be different, with dots, such as `metadata.trace_id`,
+            `tools.*.description` or `query.limit`.
+        redact: The function that the recording was made with, if there was one.
+        host: A loopback address.
+        port: The port; 0 takes a free one.
+        faults: Faults from the start; more can be added to `faults` later.
+
+    Raises:
+        RecordingError: The file is missing, damaged, cut short, or of a newer version. It is a `ValueError`.
+        ValueError: Another argument is not allowed.
+    """
+
+    def __init__(
+        self,
+        path: Union[str, os.PathLike[str]],
+        *,
+        speed: float = float("inf"),
+        max_gap: float | None = None,
+        ignore: Iterable[str] = (),
+        redact: Callable[[str], str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        faults: Iterable[Union[Fault, Effect]] | None = None,
+    ) -> None:
+        super().__init__(host=host, port=port, faults=faults, heartbeat=None)
+        if not speed > 0:
+            raise ValueError(f"speed: got {speed!r}, must be a number above 0")
+        if max_gap is not None and not max_gap >= 0:
+            raise ValueError(f"max_gap: got {max_gap!r}, must be a number of seconds, 0 or above")
+        if isinstance(ignore, str):
+            raise ValueError(f"ignore: got {ignore!r}, must be a list of places")
+        self.path = os.fspath(path)
+        self._speed = speed
+        self._max_gap = max_gap
+        self._ignore = tuple(ignore)
+        self._redact = redact
+        self._tape = Tape(read_recording(path))
+        self._rewind()
+
+    def __repr__(self) -> str:
+        where = self.url if self._port is not None else "stopped"
+        return f"<ReplayServer {where} of {self.path!r}>"
+
+    def _rewind(self) -> None:
+        self.unmatched: list[UnmatchedRequest] = []
+        """The requests that did not fit, in the order in which they came."""
+        self._used: set[int] = set()
+        self._arrived: dict[int, float] = {}
+        self._renamed: dict[str, str] = {}
+        self._refused: dict[tuple[str, str], str] = {}  # by route: what was wrong with a request for it
+        self._playing: list[_Playing] = []
+        self._answers = 0
+
+    def start(self) -> ReplayServer:
+        """Listen and play, from the beginning. Starting it twice changes nothing."""
+        if self._port is None:
+            self._rewind()
+        return super().start()
+
+    # ----------------------------------------------------------------------- for clients and tests
+
+    def client_settings(self) -> ClientSettings:
+        """Return the arguments that point a `MantyxClient` at this server."""
+        return {"base_url": self.url, "api_key": API_KEY, "workspace_slug": SLUG}
+
+    @property
+    def unused(self) -> list[str]:
+        """What was recorded and has not been asked for, as `METHOD path (line …)`."""
+        return [_name(exchange) for exchange in self._tape.exchanges if exchange.number not in self._used]
+
+    @property
+    def waiting_for(self) -> list[str]:
+        """The requests that streams are waiting for, since they came before what follows when it was recorded."""
+        needed = {number for playing in tuple(self._playing) for number in playing.missing}
+        return [_name(self._tape.at(number)) for number in sorted(needed)]
+
+    def assert_all_used(self) -> None:
+        """Check that all that was recorded was asked for, and nothing else.
+
+        Raises:
+            AssertionError: It was not; the text says what is missing or different.
+        """
+        if self.unmatched:
+            more = len(self.unmatched) - 1
+            raise AssertionError(str(self.unmatched[0]) + (f"\n({more} more did not fit)" if more else ""))
+        unused = self.unused
+        if unused:
+            listed = "".join(f"\n  {line}" for line in unused)
+            raise AssertionError(f"{self.path}: recorded, but not asked for:{listed}")
+
+    # ------------------------------------------------------------------------------------ requests
+
+    def _handle(self, request: Request) -> Answer:
+        asked = self._read(request)
+        if asked.method == "GET" and asked.path.endswith("/stream"):
+            return self._open_stream(asked, read_last_seq(request))
+        exchange, comparison = self._find(asked)
+        if exchange is None:
+            return self._refuse_unmatched(asked, comparison)
+        self._renamed.update(comparison.renamed if comparison is not None else {})
+        answer = self._play(self._tape.plan(exchange, self._renamed))
+        self._use(exchange)
+        return answer
+
+    def _read(self, request: Request) -> Asked:
+        path, _, query = request.target.partition("?")
+        body = decode_body(request.body, request.headers.get("content-type", ""))
+        if body is not None and self._redact is not None and body[0] != "base64":
+            text = body[1] if body[0] == "text" else json.dumps(body[1], ensure_ascii=False)
+            changed = self._redact(text)
+            body = (body[0], changed if body[0] == "text" else json.loads(changed))
+        values: dict[str, list[str]] = {}
+        for name, value in parse_qsl(query, keep_blank_values=True):
+            values.setdefault(name, []).append(value)
+        return Asked(request.method, without_slug(path), values, body)
+
+    def _same_route(self, asked: Asked) -> list[Exchange]:
+        return [
+            exchange
+            for exchange in self._tape.exchanges
+            if exchange.method == asked.method and without_slug(exchange.path) == asked.path
+        ]
+
+    def _find(self, asked: Asked) -> tuple[Exchange | None, Comparison | None]:
+        """Return the exchange that fits, or the comparison with the one that comes closest."""
+        closest: Optional[Comparison] = None
+        for exchange in self._same_route(asked):
+            if exchange.number in self._used:
+                continue
+            comparison = compare(Asked.of(exchange), asked, self._ignore)
+            if not comparison.differences:
+                return exchange, comparison
+            comparison.line = exchange.order
+            if closest is None or len(comparison.differences) < len(closest.differences):
+                closest = comparison
+        return None, closest
+
+    def _open_stream(self, asked: Asked, last_seq: int) -> Answer:
+        for exchange in self._same_route(asked):
+            if exchange.number not in self._used and _last_seq(exchange) == last_seq:
+                answer = self._play(self._tape.plan(exchange, self._renamed))
+                self._use(exchange)
+                return answer
+        plan = self._tape.resumed(asked.path, last_seq, self._renamed)
+        if plan is None:
+            return self._refuse_unmatched(asked, None)
+        # Opened elsewhere than it was: the places where it was opened then will hardly be asked for.
+        self._used.update(exchange.number for exchange in self._same_route(asked) if exchange.is_stream)
+        return self._play(plan)
+
+    def _use(self, exchange: Exchange) -> None:
+        self._used.add(exchange.number)
+        self._arrived[exchange.number] = time.monotonic()
+        for playing in tuple(self._playing):
+            playing.go_on()
+
+    def _refuse_unmatched(self, asked: Asked, closest: Comparison | None) -> Response:
+        why = self._explain(asked, closest)
+        self.unmatched.append(UnmatchedRequest(asked.method, short_path(asked.path), why))
+        self._refused.setdefault((asked.method, asked.path), why)
+        for playing in tuple(self._playing):
+            playing.go_on()
+        return json_response(400, {"error": "replay_mismatch", "code": "replay_mismatch", "message": why})
+
+    def _explain(self, asked: Asked, closest: Comparison | None) -> str:
+        if closest is not None:
+            return f"{asked} is not what was recorded in line {closest.line} of {self.path}:\n{closest}"
+        same = self._same_route(asked)
+        if same:
+            times = "once" if len(same) == 1 else f"{len(same)} times"
+            return f"{asked} was recorded {times} in {self.path}, and has been asked for once more"
+        open_ones = self.unused
+        left = "".join(f"\n  {line}" for line in open_ones[:8]) or " nothing"
+        return f"{asked} was not recorded in {self.path}; what was, and is still to come:{left}"
+
+    # ------------------------------------------------------------------------------------- playing
+
+    def _play(self, plan: Plan) -> Answer:
+        self._answers += 1
+        playing = _Playing(self, plan, f"replay-{self._answers}")
+        self._playing.append(playing)
+        return playing.begin()
+
+    def pause(self, gap: float) -> float:
+        """Return how long a recorded pause is now, in seconds."""
+        shortened = gap / self._speed
+        return shortened if self._max_gap is None else min(shortened, self._max_gap)
+
+    def arrived(self, number: int) -> float | None:
+        """Return when a recorded request came, on the monotonic clock; `None` if it has not yet."""
+        return self._arrived.get(number)
+
+    def hopeless(self, numbers: Iterable[int]) -> str | None:
+        """Return why requests that a stream waits for will not come, if one came that was another."""
+        for number in numbers:
+            exchange = self._tape.at(number)
+            why = self._refused.get((exchange.method, without_slug(exchange.path)))
+            if why is not None:
+                return why
+        return None
+
+    def forget(self, playing: _Playing) -> None:
+        """Take notice that an answer is over."""
+        if playing in self._playing:
+            self._playing.remove(playing)
+
+    def call_at(self, when: float, function: Callable[[], None]) -> Timer:
+        """Have a function called on the socket loop's thread."""
+        return self._loop.call_at(when, function)
+
+    def grown(self, log: PieceLog) -> None:
+        """Tell the socket loop that there is more to send."""
+        self._loop.run_changed(log)
+
+    # -------------------------------------------------------------------------------------- insides
+
+    def _route_of(self, request: Request) -> str:
+        route = match_route(request)[1]
+        return route.name if route else ""
+
+    def _refuse(self, status: int, message: str) -> Response:
+        error = "internal_error" if status == 500 else "invalid_request"
+        return json_response(status, {"error": error, "message": message})
+
+
+class _Playing:
+    """One answer that is being played. Everything happens on the socket loop's thread."""
+
+    def __init__(self, server: ReplayServer, plan: Plan, log_id: str) -> None:
+        self._server = server
+        self._plan = plan
+        self._log = PieceLog(log_id, self._left)
+        self._steps = [*plan.steps, plan.last]
+        self._next = 0
+        self._before = time.monotonic()
+        self._timer: Optional[Timer] = None
+        self._later: Optional[Later] = None
+        self._tail = b""
+        self._is_over = False
+
+    @property
+    def missing(self) -> list[int]:
+        """The requests that the next step still waits for."""
+        if self._is_over or self._next >= len(self._steps):
+            return []
+        return [number for number in self._steps[self._next].needs if self._server.arrived(number) is None]
+
+    def begin(self) -> Answer:
+        """Return the answer, or a promise of it where it came later."""
+        pause = self._server.pause(self._plan.head_gap)
+        if self._plan.status is None and self._plan.end != NO_ANSWER:
+            return Later(self._left)  # its client had left before the answer came; this one will, too
+        if pause <= 0:
+            return self._answer()
+        self._later = later = Later(self._left)
+        self._timer = self._server.call_at(time.monotonic() + pause, lambda: later.give(self._answer()))
+        return later
+
+    def _answer(self) -> KnownAnswer:
+        plan = self._plan
+        if plan.status is None:
+            self._over()
+            return NoAnswer()
+        self._before = time.monotonic()
+        self.go_on()
+        return RelayedResponse(plan.status, plan.headers, self._log, self._length())
+
+    def _length(self) -> int | None:
+        if not self._plan.is_sized:
+            return None
+        size = sum(len(step.data) for step in self._plan.steps)
+        return size if self._plan.end == COMPLETE else max(self._plan.length or 0, size + 1)
+
+    def go_on(self) -> None:
+        """Send what may be sent by now."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while not self._is_over:
+            step = self._steps[self._next]
+            missing = self.missing
+            if missing:
+                why = self._server.hopeless(missing)
+                if why is not None:
+                    self._fail(why)
+                return
+            due = self._due(step)
+            if due > time.monotonic():
+                self._timer = self._server.call_at(due, self.go_on)
+                return
+            self._before = due
+            self._next += 1
+            if self._next < len(self._steps):
+                self._send(step.data)
+            else:
+                self._end()
+
+    def _due(self, step: Step) -> float:
+        came = [self._server.arrived(number) or 0.0 for number in step.needs]
+        return max([self._before, *came]) + self._server.pause(step.gap)
+
+    def _send(self, data: bytes) -> None:
+        self._tail = (self._tail + data)[-4:]
+        self._log.frames.append(data)
+        self._server.grown(self._log)
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._plan.end in (COMPLETE, BROKEN):
+            self._log.end("fin" if self._plan.end == BROKEN else None)
+            self._server.grown(self._log)
+        # Otherwise its client had left: it stays open until this one does.
+
+    def _fail(self, why: str) -> None:
+        """End a stream that would wait for ever, since what it waits for has come and was not what was recorded."""
+        if self._tail and not self._tail.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
+            self._send(b"\n\n")
+        self._send(_error_frame(self._plan, why))
+        self._is_over = True
+        self._log.end()
+        self._server.grown(self._log)
+
+    def _left(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._over()
+
+    def _over(self) -> None:
+        self._is_over = True
+        self._server.forget(self)
+
+
+def _error_frame(plan: Plan, why: str) -> bytes:
+    seq = plan.last_seq + 1
+    if "/eval-runs/" in plan.title:
+        event: Mapping[str, object] = {"seq": seq, "type": "run_error", "error": why}
+    else:
+        data = {"error": why, "errorClass": "unknown", "code": "replay_mismatch", "retryable": False}
+        event = {"seq": seq, "type": "error", "data": data}
+    return f"id: {seq}\nevent: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
+
+
+def _last_seq(exchange: Exchange) -> int:
+    """Return where a recorded request asked a stream to go on."""
+    given = [value for name, value in exchange.query if name == "lastSeq"]
+    given += [value for name, value in exchange.headers.items() if name.lower() == "last-event-id"]
+    return max((int(text) for text in given if text.isascii() and text.isdigit()), default=0)
+
+
+def _name(exchange: Exchange) -> str:
+    return f"{exchange.method} {short_path(exchange.path)} (line {exchange.order})"
