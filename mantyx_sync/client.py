@@ -279,13 +279,17 @@ class MantyxClient(SessionCalls, EvalCalls):
         Blocks until the run is created.
 
         **With an `idempotency_key`** the server is asked first, by one more request, for a run that carries the key in
-        its metadata, and that one is followed: as `attach_run` does it, so that tool calls which were answered are not
-        run again. A task that is delivered twice, since its worker was killed, thus pays for one run. The call goes by
-        the key alone and does not compare what else was given. A run that failed or was cancelled stands for nothing:
-        trying again with its key creates another one. One whose answer does not fit `output_type` did succeed; to have
-        it done again, use another key. Two processes that call at the same instant may both find nothing and create
-        a run each, and two that follow one run both answer its tool calls. Where a server lists runs without regard to
-        metadata, its newest 2000 runs are looked through.
+        its metadata. If one is there it is followed, as `attach_run` does it: tool calls that were answered are not run
+        again. So a task that is delivered twice, since its worker was killed, pays for one run.
+
+        - The key decides alone; what else is given is not compared.
+        - A run that failed or was cancelled stands for nothing, so that trying again with its key creates another. One
+          whose answer does not fit `output_type` has succeeded: take another key to have it done again.
+        - `SystemExit`, which workers raise when they are told to end at once, does not cancel a run that has a key:
+          whoever does the work again takes it over. Time-outs, Ctrl-C and other exceptions cancel it.
+        - Two processes that call at the same instant may both find nothing, and create a run each. Two that follow one
+          run both answer its tool calls.
+        - Where a server lists runs without regard to metadata, its newest 2000 runs are looked through.
 
         Args:
             spec: A `RunSpec`; or give its fields as keyword arguments.

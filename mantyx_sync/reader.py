@@ -91,6 +91,7 @@ class RunReader:
         request_id: str | None = None,
         rate_limit: RateLimit | None = None,
         started: float | None = None,
+        has_key: bool = False,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         """Start nothing yet.
@@ -101,6 +102,7 @@ class RunReader:
             last_seq: Events up to this one are not handed to the caller.
             attach: The run may have a past. Its whole log is read, so that calls answered then are not run again.
             started: When it was asked for, on the monotonic clock; `None` if it was not asked for here.
+            has_key: A key of the caller's finds it again.
             on_end: Called once nobody follows the run any more, perhaps more than once; does not block.
         """
         self.run_id = run_id
@@ -108,6 +110,7 @@ class RunReader:
         self.done = threading.Event()
         self.outcome: RunResult | BaseException | None = None
         self.is_closed = False
+        self.has_key = has_key
         self._pid = os.getpid()
         self._api = api
         self._stream_url = stream_url

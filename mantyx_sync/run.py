@@ -190,7 +190,7 @@ class Run(Timed):
                 self._reader.done.wait(min(left, 1.0))
         except BaseException as error:
             if not isinstance(error, MantyxTimeoutError):
-                self.abort()
+                abort(self._api, self._reader, error)
             raise
         outcome = self._reader.outcome
         if isinstance(outcome, RunResult):
@@ -235,7 +235,7 @@ class Run(Timed):
         if self.is_done:
             self.close()
         elif not self._reader.is_closed:
-            self.abort()
+            abort(self._api, self._reader, error)
 
     def _loop(self, every: float | None) -> Iterator[RunEvent | None]:
         self._begin_loop()

@@ -27,15 +27,21 @@ ABORT_TIMEOUT_S = 0.4
 """How long a run that is given up (Ctrl-C, a time-out) may keep its caller to connect, and again for the answer."""
 
 
-def abort(api: WorkspaceAPI, reader: RunReader) -> None:
-    """Give a run up: ask the server to cancel it, wait for that less than a second, and free everything."""
+def abort(api: WorkspaceAPI, reader: RunReader, error: BaseException | None = None) -> None:
+    """Give a run up: ask the server to cancel it, wait for that less than a second, and free everything.
+
+    Args:
+        error: What ended the wait. On `SystemExit`, as workers raise it when they are told to end, a run that has a
+            key of the caller's goes on: whoever does the work again takes it over.
+    """
     if not reader.is_followed_here:
         return
+    is_left = reader.has_key and isinstance(error, SystemExit)
     try:
-        if not reader.done.is_set():
+        if not reader.done.is_set() and not is_left:
             api.cancel_run(reader.run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
-    except Exception as error:  # a hook or token source of the caller's may raise whatever it likes
-        why = error if isinstance(error, MantyxError) else type(error).__name__
+    except Exception as failure:  # a hook or token source of the caller's may raise whatever it likes
+        why = failure if isinstance(failure, MantyxError) else type(failure).__name__
         log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, why)
     finally:  # also when Ctrl-C is pressed again meanwhile
         reader.close(join=0.2)
@@ -105,7 +111,7 @@ class RunEvents:
                     batch = next(self._batches, None)
                 except BaseException as error:
                     if not isinstance(error, MantyxError):  # Ctrl-C, or a signal handler that raises
-                        abort(self._api, self._reader)
+                        abort(self._api, self._reader, error)
                     raise
                 if batch is None:
                     break

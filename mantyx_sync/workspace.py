@@ -202,6 +202,7 @@ class Workspace:
                     opened=opened,
                     # Found by its key, it may have a past, or be another process's: calls may be answered already.
                     attach=key is not None and answer is None,
+                    has_key=key is not None,
                 )
             except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
                 if found is None:
@@ -279,6 +280,7 @@ class Workspace:
         attach: bool = False,
         output: OutputType | None = None,
         answer: Answer | None = None,
+        has_key: bool = False,
         started: float | None = None,
         opened: OpenedTools | None = None,
     ) -> Run:
@@ -307,6 +309,7 @@ class Workspace:
             request_id=request,
             rate_limit=limits,
             started=started,
+            has_key=has_key,
             on_end=_nothing if opened is None else opened.let_go,
         )
         self._readers.add(reader)

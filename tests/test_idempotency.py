@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any, Callable
@@ -22,6 +25,7 @@ from mantyx_sync import (
     MantyxRunError,
     MantyxScopeError,
     MantyxTimeoutError,
+    Run,
     tool,
 )
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
@@ -271,6 +275,44 @@ def test_a_run_that_was_found_but_cannot_be_followed_is_left_alone(monkeypatch: 
             with pytest.raises(MantyxError, match="no thread"):
                 client.start_agent(**SPEC, idempotency_key=KEY)
             assert server.count("cancel") == cancels
+
+
+def wait_and_be_told(run: Run) -> None:
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    run.result()
+
+
+def loop_and_be_told(run: Run) -> None:
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    list(run)
+
+
+def leave_the_block(run: Run) -> None:
+    with run:
+        sys.exit(1)
+
+
+@pytest.mark.parametrize("ends", [wait_and_be_told, loop_and_be_told, leave_the_block])
+@pytest.mark.parametrize("key", [KEY, None])
+def test_a_process_that_is_told_to_end_leaves_a_run_with_a_key_to_the_next(
+    ends: Callable[[Run], None], key: str | None
+) -> None:
+    """By `SystemExit` out of the wait, as a worker's signal handler raises it."""
+    goes_on = threading.Event()
+    with LocalServer(ScriptedModel([[Pause(goes_on), "Done."]])) as server, client_of(server) as client:
+        run = client.stream_agent(**SPEC, idempotency_key=key)
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+        try:
+            with pytest.raises(SystemExit):
+                ends(run)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        assert run.is_over
+        assert [request.route for request in server.requests].count("cancel") == (0 if key else 1)
+        goes_on.set()
+        if key is not None:
+            assert client.run_agent(**SPEC, idempotency_key=key).run_id == run.run_id
+            assert len(server.runs) == 1
 
 
 # ------------------------------------------------------------- with everything else that a run can be
