@@ -37,6 +37,8 @@ class Look:
         time = duration(took) if took >= _MIN_SHOWN_S else ""
         if call.state == "failed":
             return self._line(style.red(glyphs.failed), call_text(call), time, call.detail or "failed", is_failed=True)
+        if call.state == "stopped":
+            return self._line(style.dim(glyphs.dot), call_text(call), time, call.detail)
         files = f"{plural(len(call.files), 'file')}: {', '.join(call.files)}" if call.files else ""
         return self._line(style.green(glyphs.done), call_text(call), time, files)
 

@@ -10,7 +10,17 @@ from __future__ import annotations
 from typing import Sequence
 
 from mantyx_sync.display.html import Html, badge, el, escape, fold, fragment, join, one_line, prose, section
-from mantyx_sync.display.parts import card, head, mark, note, plan_section, status_badge
+from mantyx_sync.display.parts import (
+    CALL_TONES,
+    CallShown,
+    call_list,
+    card,
+    head,
+    mark,
+    note,
+    plan_section,
+    status_badge,
+)
 from mantyx_sync.display.run_view import error_card, result_card
 from mantyx_sync.display.state import Notice, RunState, ToolCallState, TurnState
 from mantyx_sync.display.wording import duration, plural, ticking
@@ -24,6 +34,7 @@ _THOUGHT_CHARS = 420
 _MAX_CALLS = 12
 _MAX_NOTICES = 6
 _MAX_FOLDED = 100_000
+_FRAMES = "◐◓◑◒"
 _KINDS = {"a2a_local": "A2A agent", "mcp_local": "MCP", "platform": "platform"}
 
 
@@ -37,7 +48,7 @@ def live_html(state: RunState, run_id: str, now: float) -> str:
                 "Run",
                 status_badge("running"),
                 run_id,
-                el("span", _progress(state, now), cls="soft small tight end"),
+                _progress(state, now),
             ),
             _tail(spoken) if spoken is not None else None,
             _thinking(turn, now) if turn is not None else None,
@@ -73,15 +84,16 @@ def final_html(state: RunState, run_id: str, ending: RunResult | BaseException, 
             written,
             plan_section(state.plan),
             _notices(state.notices),
-            _calls(state.tools, now, limit=100),
+            call_list([_shown(call, now) for call in state.tools]),
             thoughts,
         )
     )
 
 
-def _progress(state: RunState, now: float) -> str:
+def _progress(state: RunState, now: float) -> Html:
     turns = len(state.turns)
-    return " · ".join(part for part in (f"turn {turns}" if turns > 1 else "", ticking(state.elapsed(now))) if part)
+    turn = el("span", f"turn {turns} · ", cls="wide") if turns > 1 else None
+    return el("span", turn, ticking(state.elapsed(now)), cls="soft small tight end")
 
 
 def _spoken(turns: Sequence[TurnState]) -> TurnState | None:
@@ -114,8 +126,8 @@ def _thinking(turn: TurnState, now: float) -> Html | None:
         return None
     if not turn.is_thinking:
         return el("div", f"Thought for {duration(turn.thought_for(now))}.", cls="soft small")
-    # Its last lines, at the bottom of a box whose height does not change.
-    shown = el("div", el("div", turn.thoughts.tail(_THOUGHT_CHARS)), cls="thought")
+    # Its last lines, at the bottom of a box of three lines.
+    shown = el("div", el("div", turn.thoughts.tail(_THOUGHT_CHARS).lstrip()), cls="thought")
     return section(f"Thinking · {ticking(turn.thought_for(now))}", shown)
 
 
@@ -141,13 +153,17 @@ def _notices(notices: Sequence[Notice]) -> Html | None:
     return section("Notices", earlier, shown)
 
 
-def _calls(calls: Sequence[ToolCallState], now: float, *, limit: int = _MAX_CALLS) -> Html | None:
+def _shown(call: ToolCallState, now: float) -> CallShown:
+    return CallShown(call.name, call.state, call.args, call.kind, detail=call.detail, seconds=call.duration(now))
+
+
+def _calls(calls: Sequence[ToolCallState], now: float) -> Html | None:
     if not calls:
         return None
     # What goes on is always shown; of what is over, the newest.
-    going = [call for call in calls if call.state == "running"][-limit:]
+    going = [call for call in calls if call.state == "running"][-_MAX_CALLS:]
     over = [call for call in calls if call.state != "running"]
-    kept = {id(call) for call in (*going, *over[max(0, len(over) - (limit - len(going))) :])}
+    kept = {id(call) for call in (*going, *over[max(0, len(over) - (_MAX_CALLS - len(going))) :])}
     rest = len(calls) - len(kept)
     failed = sum(call.state == "failed" for call in calls)
     title = (
@@ -163,18 +179,19 @@ def _calls(calls: Sequence[ToolCallState], now: float, *, limit: int = _MAX_CALL
 
 
 def _call(call: ToolCallState, now: float) -> Html:
-    tone = {"done": "good", "failed": "bad"}.get(call.state, "accent")
+    is_running = call.state == "running"
+    sign = _FRAMES[int(2 * now) % len(_FRAMES)] if is_running else mark(call.state)
     args = "" if call.args is None else one_line(call.args, 200)
     words = call.detail if call.state == "failed" and call.detail else "" if args == "{}" else args
     kind = _KINDS.get(call.kind)
-    took = ticking(call.duration(now)) if call.ended is None else duration(call.duration(now))
+    took = ticking(call.duration(now)) if is_running else duration(call.duration(now))
     was_called = call.args is not None or call.started != call.ended  # or turned away, which comes as a result alone
     return el(
         "div",
-        el("span", mark(call.state), cls=tone),
+        el("span", el("span", sign, cls="mark") if is_running else sign, cls=CALL_TONES.get(call.state, "accent")),
         el("span", escape(call.name, 80), cls="mono strong one", title=escape(call.name, 300)),
         badge(kind) if kind else None,
         el("span", escape(one_line(words, 200)), cls="mono soft one grow"),
-        el("span", took if was_called else None, cls="soft small tight"),
+        el("span", took if was_called else None, cls=f"{'accent' if is_running else 'soft'} small tight"),
         cls="row",
     )

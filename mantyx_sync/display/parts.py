@@ -25,6 +25,7 @@ from mantyx_sync.display.wording import amount, duration, plural
 from mantyx_sync.values import RunModelInfo, TaskPlan, TokenUsage
 
 __all__ = [
+    "CALL_TONES",
     "MAX_CALLS",
     "STATUS_TONES",
     "CallShown",
@@ -61,10 +62,12 @@ STATUS_TONES = {
     "running": "accent",
     "queued": "",
 }
+CALL_TONES = {"done": "good", "failed": "bad", "stopped": "soft"}
 _MARKS = {
     "done": "✓",
     "failed": "✕",
     "running": "…",
+    "stopped": "■",
     "pending": "○",
     "in_progress": "●",
     "blocked": "✕",
@@ -173,7 +176,7 @@ class FileShown:
 
 @dataclass(frozen=True)
 class CallShown:
-    """A tool call as it is listed. `state`: `running`, `done` or `failed`; `seconds`: how long it took, if known."""
+    """A tool call as it is listed. `state` as a `ToolCallState` has it; `seconds`: how long it took, if known."""
 
     name: str
     state: str
@@ -212,7 +215,7 @@ def call_row(call: CallShown, *, room: int = 6000, is_open: bool = False) -> Htm
     Args:
         room: How many characters of the arguments, and of the result, are shown.
     """
-    tone = {"done": "good", "failed": "bad"}.get(call.state, "accent")
+    tone = CALL_TONES.get(call.state, "accent")
     args = "" if call.args is None else one_line(call.args, 200)
     summary = join(
         [

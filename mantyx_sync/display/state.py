@@ -117,7 +117,7 @@ class TurnState:
 
 @dataclass
 class ToolCallState:
-    """One tool call. `state`: `running`, `done` or `failed`; `detail` says more in a few words, or is empty.
+    """One tool call. `state`: `running`, `done`, `failed`, or `stopped` by the end of the run; `detail` says more.
 
     `kind`: `local`, `a2a_local`, `mcp_local`, or `platform` for a tool that the platform runs itself. `turn` is the
     place in `RunState.turns` of the turn that called it.
@@ -414,7 +414,7 @@ class RunState:
             if outcome.kind == "succeeded":
                 call.state = "done"  # the model went on, so it had its answer; the mirror of it was not seen
             else:
-                call.state, call.detail = "failed", "the run ended first"
+                call.state, call.detail = "stopped", "the run ended first"
 
 
 def _typed(event: RunEvent) -> RunEvent:

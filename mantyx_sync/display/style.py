@@ -121,9 +121,10 @@ style { display: none; }
 .mx-rows > * { border-top: 1px solid var(--mx-line); }
 .mx-rows > *:last-child { border-bottom: 1px solid var(--mx-line); }
 .mx-rows > .mx-fold > summary { padding: 6px 4px; }
+.mx-rows .mx-mark { display: inline-block; width: 1.2em; text-align: center; }
 .mx-row { display: flex; flex-wrap: nowrap; align-items: baseline; gap: 8px; padding: 6px 4px 6px 18px; }
 .mx-thought {
-  display: flex; flex-direction: column; justify-content: flex-end; height: 4.65em; padding: 0 0 0 12px; overflow:
+  display: flex; flex-direction: column; justify-content: flex-end; max-height: 4.65em; padding: 0 0 0 12px; overflow:
   hidden; border-inline-start: 3px solid var(--mx-line); color: var(--mx-soft); font-size: 13px; line-height: 1.55;
   white-space: pre-wrap;
 }
