@@ -23,7 +23,6 @@ class Answer:
         self._is_streamed = is_streamed
         self._turn = Text()
         self._is_turn_over = False
-        self._ends_line = True
 
     def add(self, text: str) -> None:
         """Take a piece of the model's text."""
@@ -32,7 +31,7 @@ class Answer:
         if self._is_turn_over:
             self._begin_turn()
         self._turn.add(text)
-        self._write(text)
+        self._screen.answer(text)
 
     def end_turn(self, text: str | None = None) -> None:
         """Note that the turn is over; with its whole text, write what of it was not seen."""
@@ -46,14 +45,8 @@ class Answer:
         if self._is_streamed:
             self._complete(text)
         else:
-            self._write(text)
-        if not self._ends_line:
-            self._write("\n")
-
-    def leave(self) -> None:
-        """End the line of an answer that does not come to its end."""
-        if not self._ends_line:
-            self._write("\n")
+            self._screen.answer(text)
+        self._screen.end_line()
 
     def _complete(self, text: str) -> None:
         """Write what is missing of a turn's text: the stream may have been taken up behind a part of it."""
@@ -65,17 +58,11 @@ class Answer:
             seen = ""
         rest = text[len(seen) :]
         self._turn.add(rest)
-        self._write(rest)
+        self._screen.answer(rest)
 
     def _begin_turn(self) -> None:
-        if not self._ends_line:
-            self._write("\n")
+        self._screen.end_line()
         self._turn, self._is_turn_over = Text(), False
-
-    def _write(self, text: str) -> None:
-        if text:
-            self._ends_line = text.endswith("\n")
-            self._screen.answer(text)
 
 
 def is_sure(fields: Mapping[str, Any]) -> bool:

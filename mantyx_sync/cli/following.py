@@ -104,7 +104,7 @@ class Follower:
             self.state.lose(error, time.monotonic())
             screen.block(())
             with contextlib.suppress(OSError):
-                self._answer.leave()
+                screen.end_line()
             if isinstance(error, MantyxError) and self._wishes.is_data:
                 self._print(outcome_json(run.run_id, error, self.state, self._session_id))
             raise
@@ -201,9 +201,11 @@ class Follower:
         """Write what there is to say of a run that is over: its plan, and what it took."""
         state, look, screen = self.state, self._look, self._screen
         if screen.is_live and state.plan is not None and state.plan.steps:
+            screen.gap()
             for line in look.plan(state.plan):
                 screen.line(line)
         if with_summary:
+            screen.gap()
             screen.line(look.summary(state, time.monotonic()))
 
     def _print(self, value: Any) -> None:

@@ -55,7 +55,7 @@ class Screen:
         self.glyphs = glyphs_for(self.err)
         # What the answer is written to is what the block is drawn on, so both have to make room for each other.
         self._is_shared = self.shows_answer and is_terminal(self.err) and _is_same_terminal(self.out, self.err)
-        self._column = 0  # of the answer's end, where that is on the screen
+        self._column = 0  # of the answer's end; where that is not on the screen, whether there is a line to end
         self._is_wrapped = False
         self._is_behind_lines = False
         self._block: list[str] = []
@@ -83,6 +83,7 @@ class Screen:
             return
         with self._lock:
             if not self.shows_answer:
+                self._column = 0 if text.endswith("\n") else 1
                 _write(self.out, text)
                 return
             text = plain(text)
@@ -113,6 +114,13 @@ class Screen:
                 text = f"\n{text}" if self._column else text
                 self._column, self._is_wrapped, self._is_behind_lines = 0, False, True
             self._write_above(f"{text}\n", self.err)
+
+    def gap(self) -> None:
+        """Leave a line free between the answer and the lines that follow."""
+        with self._lock:
+            if self._is_shared and not self.is_quiet and not self._is_behind_lines:
+                self.end_line()
+                self.line("")
 
     def block(self, lines: Sequence[str]) -> None:
         """Draw the lines that are redrawn, styled and cut to the width already, in place of those drawn before."""
