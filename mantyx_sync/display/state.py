@@ -235,6 +235,8 @@ class RunState:
             self.last_seq = event.seq
         if self.outcome is not None:
             return  # the first end is the end
+        if type(event) is RunEvent:  # of a session's history, say
+            event = _typed(event)
         if isinstance(event, AssistantDelta):
             if event.text:
                 self._open_turn(at).answer.add(event.text)
@@ -247,7 +249,7 @@ class RunState:
                 turn.last_thought = at
                 self.version += 1
         else:
-            self._apply_rare(_typed(event), at)
+            self._apply_rare(event, at)
             self.version += 1
 
     def lose(self, error: BaseException, at: float) -> None:
@@ -418,9 +420,7 @@ class RunState:
 
 
 def _typed(event: RunEvent) -> RunEvent:
-    """Decode an event that came undecoded, of a session's history say."""
-    if type(event) is not RunEvent:
-        return event
+    """Decode an event that came undecoded; one that cannot be, or is of an unknown type, stays as it is."""
     try:
         return decode({"seq": event.seq, "type": event.type, "data": event.data})
     except MantyxProtocolError:
