@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
+import math
 import os
 import pickle
 import threading
@@ -13,6 +15,8 @@ import weakref
 from typing import Any, Iterator
 
 import pytest
+import requests
+from requests.auth import HTTPBasicAuth
 
 from mantyx_sync.a2a import (
     A2AAuthError,
@@ -1165,6 +1169,35 @@ def test_netrc_and_cookies_are_not_used(tmp_path: Any, monkeypatch: pytest.Monke
             client.send("hi")
         assert not any("Authorization" in seen.headers for seen in agent.seen[-3:])
         assert not any("Cookie" in seen.headers for seen in agent.seen)
+
+
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        ({}, "Basic " + base64.b64encode(b"user:word").decode()),
+        ({"headers": {"Authorization": "Bearer mine"}}, "Bearer mine"),
+        ({"auth": HTTPBasicAuth("a", "b")}, "Basic " + base64.b64encode(b"a:b").decode()),
+    ],
+    ids=["nothing else", "a header", "an auth object"],
+)
+def test_a_sessions_auth_counts_where_no_other_credential_is_given(given: Any, sent: str) -> None:
+    said = {"SendMessage": always({"message": message_v1("ok")})}
+    with Agent(said) as agent, requests.Session() as session:
+        session.auth = ("user", "word")
+        with A2AClient(agent.url, session=session, **given) as client:
+            client.send("hi")
+        assert {seen.headers["Authorization"] for seen in agent.seen} == {sent}
+        session.auth = 7  # type: ignore[assignment]
+        if not given:
+            with pytest.raises(MantyxConfigError, match=r"session\.auth: got int, must be a \(user, password\) tuple"):
+                A2AClient(agent.url, session=session)
+
+
+@pytest.mark.parametrize("way", ["of the client", "of the call"])
+def test_no_limit_is_none_for_a_client_and_infinity_for_a_call(way: str) -> None:
+    said = {"SendMessage": always({"message": message_v1("ok")})}
+    with Agent(said) as agent, A2AClient(agent.url, timeout=None if way == "of the client" else 0.001) as client:
+        assert client.send("hi", timeout=None if way == "of the client" else math.inf).text
 
 
 def test_an_auth_object_signs_each_request() -> None:

@@ -65,9 +65,6 @@ ALLOWED_UPWARDS = {
 }
 # A wing's own modules, and of the package only these.
 LOCAL_MAY_IMPORT = {"a2a", "limits", "local", "mcp", "reprs", "schema"}
-# Who imports requests at run time, besides the transport.
-MAY_IMPORT_REQUESTS = {"mcp.http_endpoint": "makes an auth object of the user and password of a caller's session"}
-
 STANDARD_BUT_ACTIVE = {"socket", "ssl", "selectors", "subprocess", "http", "urllib.request", "queue", "asyncio"}
 
 
@@ -160,7 +157,7 @@ def test_only_the_transport_imports_requests_at_run_time() -> None:
                 names = [node.module or ""]
             if node not in for_types and {n.partition(".")[0] for n in names} & {"requests", "urllib3", "sseclient"}:
                 users.add(module_name(path))
-    assert {name for name in users if not name.startswith("transport.")} == set(MAY_IMPORT_REQUESTS)
+    assert {name for name in users if not name.startswith("transport.")} == set()
 
 
 def test_jsonschema_is_imported_in_one_module_of_the_floors_and_only_inside_functions() -> None:

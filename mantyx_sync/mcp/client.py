@@ -171,7 +171,9 @@ class McpClient:
         Args:
             url: The server's one endpoint.
             headers: Sent with every request, to that origin alone, such as `Authorization`.
-            session: A `requests.Session` whose proxies, CA files and the like are to be used.
+            session: Your own `requests.Session`: its adapters, proxies, CA and client certificate settings, headers
+                and response hooks are used, and its `auth` where `headers` has no `Authorization`; its cookies and
+                redirect handling are not.
             connect_timeout: Seconds that opening a connection may take; nothing but a deadline ends that earlier, so
                 `close` and cancelling may take as long where a server's machine does not answer.
             **options: See `McpOptions`.

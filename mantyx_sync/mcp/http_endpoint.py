@@ -12,6 +12,7 @@ from ..checks import refusal, seconds, shown
 from ..errors import MantyxConfigError, MantyxNetworkError, MantyxProtocolError, MantyxTimeoutError
 from ..headers import USER_AGENT, checked_headers
 from ..transport.answers import Opened
+from ..transport.auth import session_auth
 from ..transport.body import Release
 from ..transport.http import HttpTransport
 from ..transport.redirects import MAX_REDIRECTS, follow, redirect_site
@@ -22,7 +23,6 @@ from .errors import McpConnectionError, McpProtocolError, McpTimeoutError
 
 if TYPE_CHECKING:
     import requests
-    from requests.auth import AuthBase
 
 __all__ = ["Endpoint"]
 
@@ -58,7 +58,7 @@ class Endpoint:
         own = _own_headers(headers)
         self._transport = HttpTransport(
             base,
-            auth=_auth(session, own),
+            auth=session_auth(session, own),
             make_error=api_error,
             timeout=self._connect_timeout,
             retry=RetryPolicy(max_retries=0),
@@ -148,17 +148,3 @@ def _own_headers(headers: object) -> dict[str, str]:
         else:
             own[name] = value
     return own
-
-
-def _auth(session: Any, headers: Mapping[str, str]) -> AuthBase | None:
-    """Return what the caller's session authenticates with; a header given for this server goes first."""
-    auth = getattr(session, "auth", None)
-    if auth is None or any(name.lower() == "authorization" for name in headers):
-        return None
-    if isinstance(auth, tuple) and len(auth) == 2:
-        from requests.auth import HTTPBasicAuth
-
-        return HTTPBasicAuth(*auth)
-    if not callable(auth):
-        raise refusal("session.auth", type(auth).__name__, "be a (user, password) tuple or callable")
-    return auth  # type: ignore[no-any-return]  # requests takes any callable

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import TYPE_CHECKING, Any, Callable, Mapping, NoReturn
 
-from requests.auth import AuthBase
+from requests.auth import AuthBase, HTTPBasicAuth
 
 from ..errors import MantyxConfigError
 from .adapter import announce_to
@@ -14,7 +14,7 @@ from .secret import Secret
 if TYPE_CHECKING:
     from requests import PreparedRequest
 
-__all__ = ["BearerAuth", "TokenAuth"]
+__all__ = ["BearerAuth", "TokenAuth", "session_auth"]
 
 RENEW_WAIT_S = 60.0
 """How long a request waits for another one that is having the token renewed."""
@@ -97,6 +97,23 @@ class TokenAuth(AuthBase):
         if header is None:
             raise MantyxConfigError("token_source: it must return a token that a header can carry")
         return header
+
+
+def session_auth(session: object, headers: Mapping[str, str]) -> AuthBase | None:
+    """Return what a caller's session authenticates with, unless a header given beside it does.
+
+    Raises:
+        MantyxConfigError: It is nothing that requests could use.
+    """
+    auth = getattr(session, "auth", None)
+    if auth is None or any(name.lower() == "authorization" for name in headers):
+        return None
+    if isinstance(auth, tuple) and len(auth) == 2:
+        return HTTPBasicAuth(*auth)
+    if not callable(auth):
+        kind = type(auth).__name__
+        raise MantyxConfigError(f"session.auth: got {kind}, must be a (user, password) tuple or callable")
+    return auth  # type: ignore[no-any-return]  # requests takes any callable
 
 
 def _bearer(token: object) -> Secret | None:

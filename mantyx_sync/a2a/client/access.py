@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Tuple
 from ...api_errors import api_error
 from ...errors import cut
 from ...headers import USER_AGENT
+from ...transport.auth import session_auth
 from ...transport.http import HttpTransport
 from ...transport.retry import RetryPolicy
 from ...transport.url import BaseURL, Origin, origin_of
@@ -43,9 +44,12 @@ class Access:
         """Return the way to an origin: with the caller's credentials if it is `is_ours`, otherwise without."""
         transport = self._transports.get((origin, is_ours))
         if transport is None:
+            auth = None
+            if is_ours:
+                auth = self.auth or session_auth(self.session, self.headers)
             transport = HttpTransport(
                 BaseURL(origin.site, field="url"),
-                auth=self.auth if is_ours else None,
+                auth=auth,
                 make_error=api_error,
                 timeout=self.connect_timeout,
                 retry=self.retry,

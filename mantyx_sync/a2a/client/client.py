@@ -63,7 +63,7 @@ class A2AClient:
         headers: Mapping[str, str] | None = None,
         auth: AuthBase | None = None,
         session: requests.Session | None = None,
-        timeout: float = 300.0,
+        timeout: float | None = 300.0,
         connect_timeout: float = 10.0,
         stream_idle_timeout: float = 60.0,
         streaming: str | bool = "auto",
@@ -82,8 +82,9 @@ class A2AClient:
             headers: Sent with every request, such as `Authorization`.
             auth: Puts credentials on each request; an auth object of requests.
             session: Your own `requests.Session`: its adapters, proxies, CA and client certificate settings, headers
-                and response hooks are used; its cookies, auth and redirect handling are not.
-            timeout: Seconds that a call may take in all, unless it is told otherwise; `math.inf` for no limit.
+                and response hooks are used, and its `auth` where neither `auth` nor a header `Authorization` is given;
+                its cookies and redirect handling are not.
+            timeout: Seconds that a call may take in all, unless it is told otherwise; `None` sets no limit.
             connect_timeout: Seconds to open a connection.
             stream_idle_timeout: Seconds of silence on a stream after which the task is asked for instead.
             streaming: `"auto"` streams where the card offers it; `False` does not.
@@ -105,7 +106,7 @@ class A2AClient:
             raise refusal("auth", kind_of(auth), "be an auth object of requests")
         if streaming != "auto" and streaming is not False:
             raise refusal("streaming", shown(streaming), 'be "auto" or False')
-        self.timeout = checked_timeout(timeout, "timeout")
+        self.timeout = None if timeout is None else checked_timeout(timeout, "timeout")
         self._may_stream = streaming == "auto"
         self._modes = texts(accepted_output_modes, "accepted_output_modes")
         wanted = texts(extensions, "extensions")
@@ -173,7 +174,7 @@ class A2AClient:
         Raises:
             A2AError: As `card`. The old card stays in use.
         """
-        self._known = self._look(Patience.of(min(self.timeout, CARD_TIMEOUT_S)))
+        self._known = self._look(self._patience(None, None).at_most(CARD_TIMEOUT_S))
         return self._known[0]
 
     def get_extended_card(self, *, timeout: float | None = None) -> AgentCard:
@@ -213,7 +214,7 @@ class A2AClient:
             task_id: The task that waits for this answer: `A2AReply.task_id` of a reply that `needs_input`.
             metadata: Passed to the agent with the request.
             history_length: How many messages of the task's history to send back at most; `None`: all.
-            timeout: Seconds in all; `None`: the client's.
+            timeout: Seconds in all; `None`: the client's, infinity sets no limit.
             on_update: Called with every event on this thread. What it raises ends the call; the task goes on then.
             cancelled: Set it from any thread, and the call ends: at once if it is a `Cancellation`.
 
@@ -287,7 +288,7 @@ class A2AClient:
         Args:
             task_id: The task's id.
             last_event_id: `A2AStream.last_event_id` of a stream that broke, for agents that resume by it.
-            timeout: Seconds in all; `None`: the client's.
+            timeout: Seconds in all; `None`: the client's, infinity sets no limit.
             cancelled: As for `send`.
 
         Raises:

@@ -54,7 +54,7 @@ def checked_timeout(timeout: object, where: str) -> float:
     """Return a number of seconds above 0, which may be infinity."""
     number = seconds(timeout, where)
     if MAX_WAIT_S < number < float("inf"):
-        raise refusal(where, shown(number), f"be at most {int(MAX_WAIT_S)} seconds, or math.inf")
+        raise refusal(where, shown(number), f"be at most {int(MAX_WAIT_S)} seconds, or math.inf for no limit")
     return number
 
 

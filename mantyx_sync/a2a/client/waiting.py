@@ -29,9 +29,9 @@ class Patience:
         self.cancelled = cancelled
 
     @classmethod
-    def of(cls, timeout: float, *cancelled: threading.Event | None) -> Patience:
-        """Begin to wait `timeout` seconds from now, which may be infinity."""
-        deadline = None if math.isinf(timeout) else time.monotonic() + timeout
+    def of(cls, timeout: float | None, *cancelled: threading.Event | None) -> Patience:
+        """Begin to wait `timeout` seconds from now; `None` and infinity set no limit."""
+        deadline = None if timeout is None or math.isinf(timeout) else time.monotonic() + timeout
         return cls(deadline, *[item for item in cancelled if item is not None])
 
     def at_most(self, timeout: float) -> Patience:
