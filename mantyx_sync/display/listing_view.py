@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from mantyx_sync.display.html import Column, Html, badge, el, escape, facts, json_text, one_line, prose, section, table
-from mantyx_sync.display.parts import CallShown, call_row, card, head, note, status_badge
+from mantyx_sync.display.parts import CallShown, call_row, card, head, note, section_of, status_badge
 from mantyx_sync.display.run_view import metadata_fold, story_of
 from mantyx_sync.display.wording import count, duration, money, plural, when
 from mantyx_sync.eval_results import EvalDatasetSummary, EvalRunSummary
@@ -81,11 +81,6 @@ def _rows(items: Sequence[Any]) -> Html:
             return section_of(make(shown), cut)
     lines = [el("li", escape(one_line(_short(item), 300)), cls="mono") for item in shown]
     return section_of(el("ul", lines, cls="list"), cut)
-
-
-def section_of(*parts: object) -> Html:
-    """Put parts below each other without a heading."""
-    return el("div", *parts, cls="section")
 
 
 def run_rows(runs: Iterable[RunSummary]) -> Html:

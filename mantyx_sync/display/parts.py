@@ -40,6 +40,7 @@ __all__ = [
     "model_name",
     "note",
     "plan_section",
+    "section_of",
     "status_badge",
     "token_text",
     "value_block",
@@ -92,6 +93,11 @@ def head(title: object, status: object = None, identity: str | None = None, *mor
         *more,
         cls="head",
     )
+
+
+def section_of(*parts: object) -> Html:
+    """Put parts below each other without a heading."""
+    return el("div", *parts, cls="section")
 
 
 def status_badge(status: str) -> Html:

@@ -15,15 +15,15 @@ _LIGHT = """
 color-scheme: light; --mx-bg: #ffffff; --mx-panel: #f5f6f8; --mx-line: #dde1e7; --mx-text: #1c2025; --mx-soft: #58616c;
 --mx-accent: #2f4fc4; --mx-accent-bg: #e9eeff; --mx-good: #12652f; --mx-good-bg: #e5f4ea;
 --mx-warn: #774b00; --mx-warn-bg: #fff2d4; --mx-bad: #a5190f; --mx-bad-bg: #fdebe9;
---mx-bar-turn: #c3cdf3; --mx-bar-text: #5f7be0; --mx-bar-think: #cbb5e8; --mx-bar-run: #2f9e73; --mx-bar-wait: #c9ced6;
+--mx-bar-turn: #a9b8ee; --mx-bar-text: #5f7be0; --mx-bar-think: #b593df; --mx-bar-run: #2f9e73; --mx-bar-wait: #b4bbc6;
 --mx-bar-post: #8fd0b5; --mx-bar-bad: #cf4438;
 """
 _DARK = """
 color-scheme: dark; --mx-bg: #17191d; --mx-panel: #202329; --mx-line: #363b45; --mx-text: #e7e9ec; --mx-soft: #a7afba;
 --mx-accent: #9db2ff; --mx-accent-bg: #232c4a; --mx-good: #7ad796; --mx-good-bg: #16321f;
 --mx-warn: #e8bb55; --mx-warn-bg: #362b10; --mx-bad: #ff9d94; --mx-bad-bg: #3e1d1b;
---mx-bar-turn: #353f66; --mx-bar-text: #6f8bf2; --mx-bar-think: #66508c; --mx-bar-run: #38a87d; --mx-bar-wait: #4a505b;
---mx-bar-post: #2c5f4c; --mx-bar-bad: #e0584c;
+--mx-bar-turn: #4a5890; --mx-bar-text: #6f8bf2; --mx-bar-think: #8a6cbd; --mx-bar-run: #38a87d; --mx-bar-wait: #626a77;
+--mx-bar-post: #2f7a5f; --mx-bar-bad: #e0584c;
 """
 # A notebook's own theme outweighs what the machine prefers. JupyterLab and nbconvert; VS Code; Colab; Sphinx.
 _LIGHT_PLACES = ('[data-jp-theme-light="true"]', ".vscode-light", ".vscode-high-contrast-light", "[theme=light]")
@@ -156,6 +156,7 @@ style { display: none; }
 .mx-table tr:last-child > td { border-bottom: 0; }
 .mx-table .mx-num { text-align: end; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .mx-table .mx-tight { white-space: nowrap; }
+.mx-table .mx-badge { vertical-align: top; margin: -1px 0; }
 .mx-ident {
   display: block; max-width: 26ch; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
   font-family: var(--mx-mono); font-size: 12.5px;
@@ -178,8 +179,9 @@ a { color: var(--mx-accent); text-decoration: underline; text-underline-offset: 
 _DRAWN = """
 .mx-tl text {
   font: 12px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", Arial, sans-serif;
-  fill: var(--mx-text);
+  fill: var(--mx-text); stroke: var(--mx-bg); stroke-width: 3px; stroke-linejoin: round; paint-order: stroke;
 }
+.mx-tl .mx-t-inside { stroke: none; }
 .mx-tl .mx-t-axis { font-size: 11px; fill: var(--mx-soft); }
 .mx-tl .mx-t-mark, .mx-tl .mx-t-inside { font-size: 11px; }
 .mx-tl .mx-heading { font-weight: 600; }

@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
-from mantyx_sync.display.html import Html, el, escape, facts
-from mantyx_sync.display.parts import card, head, model_name, note, status_badge, token_text
+from mantyx_sync.display.html import Html, escape, facts
+from mantyx_sync.display.parts import card, head, model_name, note, section_of, status_badge, token_text
 from mantyx_sync.display.timeline_layout import layout
 from mantyx_sync.display.timeline_model import Moments, moments_of
 from mantyx_sync.display.timeline_svg import drawing, standalone
@@ -112,7 +112,12 @@ def timeline_card(timeline: Timeline) -> Html:
     """Show a timeline, in the width there is room for."""
     moments = timeline.moments
     title, told = f"Timeline of run {timeline.run_id}", timeline._told()
-    pictures = [drawing(layout(moments, width), title, told, cls=name) for name, width in _WIDTHS]
+    layouts = [(name, layout(moments, width)) for name, width in _WIDTHS]
+    pictures = [drawing(one, title, told, cls=name) for name, one in layouts]
+    notes = list(moments.notes)
+    crowded = max(one.crowded for _, one in layouts)
+    if crowded:
+        notes.append(f"Where it is narrow, {plural(crowded, 'mark')} had no room; the text form has them all.")
     failed = f" ({moments.failed:,} failed)" if moments.failed else ""
     return card(
         head("Timeline", status_badge(moments.status), timeline.run_id),
@@ -126,6 +131,6 @@ def timeline_card(timeline: Timeline) -> Html:
                 ("Started", clock(timeline.started_at) or None),
             ]
         ),
-        el("div", pictures, cls="section"),
-        [note("", escape(text, 300), "i") for text in moments.notes] or None,
+        section_of(pictures),
+        section_of([note("", escape(text, 300), "i") for text in notes]) if notes else None,
     )

@@ -17,8 +17,8 @@ BAR = 14.0
 LANE = 19.0
 MAX_LANES = 8
 """How many bars stand above each other in one row; what does not fit is drawn together below them."""
+_MARK_LANES = 5
 _MIN_WIDTH = 3.0
-_GAP = 2.0
 _CROSS = 11.0  # room behind the bar of a failed call for its cross
 _SIGN = 12.0
 _PAD = 6.0
@@ -86,6 +86,8 @@ class Layout:
     boxes: tuple[Box, ...]
     labels: tuple[Label, ...]
     signs: tuple[Sign, ...]
+    crowded: int = 0
+    """How many marks are not there, since others stand in their place."""
 
 
 def layout(moments: Moments, width: float) -> Layout:
@@ -106,6 +108,7 @@ class _Layouter:
         self._labels: list[Label] = []
         self._signs: list[Sign] = []
         self._bars = 0
+        self._crowded = 0
 
     def lay(self) -> Layout:
         found = ticks(self._total, max(2, int((self._right - self._left) / 72)))
@@ -134,6 +137,7 @@ class _Layouter:
             boxes=tuple(self._boxes),
             labels=tuple(self._labels),
             signs=tuple(self._signs),
+            crowded=self._crowded,
         )
 
     def _x(self, second: float) -> float:
@@ -163,21 +167,22 @@ class _Layouter:
 
     def _row(self, row: Row) -> None:
         self._name(row.label, BAR)
-        lanes = self._packed(row.bars)
+        # A turn begins when the one before has ended, however thin that is drawn.
+        lanes = self._packed(row.bars, 4.0 if row.is_model else 0.5)
         for lane in lanes:
             for bar in lane:
                 self._bar(bar, row)
             self._y += LANE
         self._y += 5
 
-    def _packed(self, bars: Sequence[Bar]) -> list[list[Bar]]:
-        """Put bars that would overlap in lanes below each other."""
+    def _packed(self, bars: Sequence[Bar], tolerance: float) -> list[list[Bar]]:
+        """Put bars that would overlap by more than `tolerance` pixels in lanes below each other."""
         lanes: list[list[Bar]] = []
         ends: list[float] = []
         over: list[Bar] = []
         for bar in sorted(bars, key=lambda one: one.start):
             start, end = self._x(bar.start), self._end(bar)
-            free = next((i for i, taken in enumerate(ends) if taken + _GAP <= start), None)
+            free = next((i for i, taken in enumerate(ends) if taken <= start + tolerance), None)
             if free is not None:
                 lanes[free].append(bar)
                 ends[free] = end
@@ -196,7 +201,7 @@ class _Layouter:
 
     def _end(self, bar: Bar) -> float:
         end = max(self._x(bar.end), self._x(bar.start) + _MIN_WIDTH)
-        return end + (_CROSS if bar.is_failed or bar.is_open else 0.0)
+        return end + (_CROSS + 2 if bar.is_failed or bar.is_open else 0.0)
 
     def _bar(self, bar: Bar, row: Row) -> None:
         self._bars += 1
@@ -208,9 +213,12 @@ class _Layouter:
             right = end if is_last else self._x(part.end)
             if right - left < 0.4 and len(bar.parts) > 1 and not (is_last and end - start <= _MIN_WIDTH):
                 continue
-            kind = "bad" if part.kind == "run" and bar.is_failed else part.kind
-            kind = "many" if bar.calls > 1 and kind == "run" else kind
+            kind = part.kind
+            if kind == "run" and (bar.is_failed or bar.calls > 1):
+                kind = "many" if bar.calls > 1 else "bad"
             left = min(left, right - 0.4)
+            if is_last and right - left > 4:
+                right -= 1  # so that the next call, which may begin at once, is seen to be another
             self._boxes.append(Box(left, self._y, round(right - left, 2), BAR, kind, bar.title, self._bars))
         middle = self._y + BAR / 2
         if bar.is_failed:
@@ -243,13 +251,17 @@ class _Layouter:
             left = x - _SIGN / 2 - (3 + width if is_left else 0)
             right = x + _SIGN / 2 + (0 if is_left else 3 + width)
             lane = next((i for i, taken in enumerate(ends) if taken + 6 <= left), None)
-            if lane is None and len(ends) < 5:
+            has_label = lane is not None or len(ends) < _MARK_LANES
+            if lane is None and has_label:
                 lane = len(ends)
                 ends.append(0.0)
-            has_label = lane is not None
-            if lane is None:  # a sign without its words still stands at its time
-                lane, right = min(range(len(ends)), key=lambda i: ends[i]), x + _SIGN / 2
-            ends[lane] = max(ends[lane], right)
+            elif lane is None:  # a sign without its words still stands at its time, if there is room for that
+                lane = next((i for i, taken in enumerate(ends) if taken + 2 <= x - _SIGN / 2), None)
+                left, right = x - _SIGN / 2, x + _SIGN / 2
+            if lane is None:
+                self._crowded += 1
+                continue
+            ends[lane] = right
             y = top + lane * LANE + BAR / 2
             self._signs.append(Sign(x, y, mark.kind, mark.title))
             if has_label:
@@ -267,11 +279,12 @@ class _Layouter:
             if kind not in kinds:
                 continue
             width = text_width(words, SMALL)
-            if x > _PAD and x + 18 + width > self._width - _PAD:
+            if x > _PAD and x + 26 + width > self._width:
                 x, self._y = _PAD, self._y + 18
             self._signs.append(Sign(x + 6, self._y - 4, f"key-{kind}"))
-            self._labels.append(Label(x + 18, self._y, words, width, "axis"))
-            x += 18 + width + 14
+            wide = 26 if kind == "bad" else 18
+            self._labels.append(Label(x + wide, self._y, words, width, "axis"))
+            x += wide + width + 12
 
 
 _LEGEND = (

@@ -205,7 +205,8 @@ def _tool_bar(call: ToolCallState, timing: RunTiming, total: float) -> tuple[str
     took = "not answered yet" if call.ended is None else f"took {duration(end - call.started)}"
     state = "failed, " if is_failed else ""
     part = Part("run", call.started, max(call.started, end))
-    return call.name, Bar((part,), f"{call.name}{args}: {state}{took}", is_failed=is_failed, is_open=call.ended is None)
+    is_open = call.ended is None or call.state == "stopped"
+    return call.name, Bar((part,), f"{call.name}{args}: {state}{took}", is_failed=is_failed, is_open=is_open)
 
 
 def _local_bar(tool: ToolTiming, total: float, is_failed: bool, args: str) -> Bar:

@@ -101,7 +101,7 @@ def _sign(sign: Sign) -> Html:
     x, y = sign.x, sign.y
     kind = sign.kind
     if kind == "key-bad":
-        shapes: list[Html] = [_swatch(x - 2, y, "bad"), _cross(x + 7, y, 2.5)]
+        shapes: list[Html] = [_swatch(x, y, "bad"), _cross(x + 12, y, 3)]
     elif kind.startswith("key-") and kind[4:] not in ("guard", "good", "plan", "open"):
         shapes = [_swatch(x, y, kind[4:])]
     else:

@@ -12,6 +12,7 @@ from mantyx_sync.errors import cut
 __all__ = ["picture"]
 
 _CHARS = {"wait": ".", "think": "~", "text": "=", "queue": ".", "run": "#", "post": "-"}
+_WORK = ("think", "text", "run")
 _SIGNS = {"guard": "!", "good": "+", "plan": "*"}
 _KEY = (
     (".", "waiting"),
@@ -71,26 +72,26 @@ def _axis(total: float, room: int) -> str:
 
 def _lanes(bars: Sequence[Bar], total: float, room: int) -> list[str]:
     lanes: list[list[str]] = []
-    ends: list[int] = []
+    ends: list[float] = []
     for bar in sorted(bars, key=lambda one: one.start):
-        start, stop = _column(bar.start, total, room), _column(bar.end, total, room)
-        free = next((i for i, taken in enumerate(ends) if taken < start), None)
+        stop = _column(bar.end, total, room)
+        free = next((i for i, taken in enumerate(ends) if taken <= bar.start), None)
         if free is None:
             if len(lanes) < _MAX_LANES:
                 lanes.append([" "] * room)
-                ends.append(-1)
+                ends.append(0.0)
                 free = len(lanes) - 1
             else:
                 free = min(range(len(ends)), key=lambda i: ends[i])  # drawn over: there is no more room
         lane = lanes[free]
-        for part in bar.parts:
+        for part in sorted(bar.parts, key=lambda one: one.kind in _WORK):  # what is short is seen nevertheless
             char = "x" if bar.is_failed and part.kind == "run" else _CHARS[part.kind]
             first, last = _column(part.start, total, room), _column(part.end, total, room)
             for at in range(first, max(first, last - 1) + 1):
                 lane[at] = char
         if bar.is_open:
             lane[stop] = ">"
-        ends[free] = max(ends[free], stop)
+        ends[free] = max(ends[free], bar.end)
     return ["".join(lane) for lane in lanes] or [""]
 
 

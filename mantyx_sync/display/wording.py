@@ -61,7 +61,7 @@ def amount(size_bytes: int | None) -> str | None:
 
 def percent(share: float | None) -> str | None:
     """Write a share of 1 as per cent."""
-    return None if share is None or not math.isfinite(share) else f"{100 * share:.4g} %"
+    return None if share is None or not math.isfinite(share) else f"{100 * share:.1f}".replace(".0", "") + " %"
 
 
 def money(dollars: float | None) -> str | None:
