@@ -54,8 +54,9 @@ HEADERS = {
 }
 """For every response: the page loads its own three files, talks to its own server, and does nothing else."""
 
-HEARTBEAT_S = 5.0  # within that, or twice that, a server notices that a reader has left while nothing is written
+HEARTBEAT_S = 2.0  # within that, or twice that, a server notices that a reader has left while nothing is written
 RUN_TIMEOUT_S = 300.0
+SHOWN_WHOLE = ("thinking_delta", "assistant_message", "local_tool_call", "local_tool_result_in", "tool_result")
 AGENT: Any = {
     "system_prompt": "You help customers of a small garden shop. Use the tools. Answer shortly, in Markdown.",
     "tools": TOOLS,
@@ -171,9 +172,7 @@ def shown(event: RunEvent) -> Mapping[str, Any] | None:
 
     They are the reader's own orders. Where tools see more than the reader may, leave it at `public_data`.
     """
-    if event.type in ("local_tool_call", "local_tool_result_in", "thinking_delta"):
-        return event.data
-    return public_data(event)
+    return event.data if event.type in SHOWN_WHOLE else public_data(event)
 
 
 def _last_run(session_id: str) -> RunSummary | None:

@@ -10,19 +10,17 @@ from mantyx_sync import ToolContext, ToolError, tool
 
 __all__ = ["TOOLS"]
 
-ORDERS: dict[str, dict[str, Any]] = {
-    "17": {"item": "garden hose, 25 m", "status": "shipped", "parcel": "PX-2041", "delivery": "2031-04-28"},
-    "18": {"item": "watering can, zinc", "status": "being packed", "parcel": None, "delivery": "2031-04-30"},
-    "19": {"item": "cold frame", "status": "ready for collection", "parcel": None, "delivery": None},
+ORDERS: dict[int, dict[str, Any]] = {
+    17: {"item": "garden hose", "status": "shipped", "parcel": "PX-2041"},
+    18: {"item": "watering can", "status": "being packed", "delivery": "2031-04-30"},
+    19: {"item": "cold frame", "status": "ready for collection"},
 }
-PARCELS = {
-    "PX-2041": ["picked up at the shop", "sorted in the depot", "with the courier, expected tomorrow before noon"]
-}
+PARCELS = {"PX-2041": "with the courier, expected tomorrow before noon"}
 COURIER_S = 1.2  # what the courier's web service takes to answer
 
 
 @tool(read_only=True)
-def get_order(order_id: str) -> dict[str, Any]:
+def get_order(order_id: int) -> dict[str, Any]:
     """Look up one order.
 
     Args:
@@ -48,24 +46,24 @@ def track_parcel(parcel: str, *, context: ToolContext) -> str:
 
 
 @tool
-def deliver_on(order_id: str, day: date) -> dict[str, Any]:
-    """Deliver an order on another day.
+def move_delivery(order_id: int, day: date) -> dict[str, Any]:
+    """Move the delivery of an order to another day.
 
     Args:
         order_id: The number printed on the receipt.
-        day: The new day of delivery.
+        day: The new day.
     """
     order = _order(order_id)
-    if order["status"] == "shipped":
-        raise ToolError(f"Order {order_id} is with the courier already; its day cannot be changed.")
+    if "delivery" not in order:
+        raise ToolError(f"Order {order_id} is {order['status']}; there is no delivery to move.")
     order["delivery"] = day.isoformat()  # visible the next time somebody asks
     return order
 
 
-def _order(order_id: str) -> dict[str, Any]:
+def _order(order_id: int) -> dict[str, Any]:
     if order_id not in ORDERS:
         raise ToolError(f"There is no order {order_id}. Ask for the number on the receipt.")
     return ORDERS[order_id]
 
 
-TOOLS = [get_order, track_parcel, deliver_on]
+TOOLS = [get_order, track_parcel, move_delivery]

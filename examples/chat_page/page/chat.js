@@ -4,7 +4,7 @@
  * broke, the stream is taken up again at `events`. What was said before comes from `conversation`.
  */
 
-import { Refused, call, follow, looking, pause, posting } from "./stream.js";
+import { Lost, Refused, call, follow, looking, pause, posting } from "./stream.js";
 import { Turn } from "./turn.js";
 
 const $ = (id) => document.getElementById(id);
@@ -12,21 +12,15 @@ const conversation = $("conversation");
 const text = $("text");
 const others = new BroadcastChannel(`chat ${location.pathname}`); // this browser's other windows with the page
 
+const MAX_POSTS = 4;
 let current = null; // the exchange whose run goes on
 
 // ---- running
 
 /** Ask, and follow the answer. */
-async function ask(said, turn = add(new Turn(said, () => again(turn)))) {
-  const id = newId();
-  await watch(turn, async () => {
-    try {
-      await follow(watcher(turn), posting("messages", { text: said, id }), looking("events"));
-    } catch (error) {
-      if (!(error instanceof TypeError) || turn.runId) throw error;
-      await recover(turn, id); // nobody answered: the message may have arrived, or not
-    }
-  });
+function ask(said) {
+  const turn = add(new Turn(said, () => again(turn)));
+  return watch(turn, () => deliver(turn, newId()));
 }
 
 /** The same question once more, in the place of the one that failed. */
@@ -36,17 +30,30 @@ function again(turn) {
   ask(turn.said);
 }
 
-async function recover(turn, id) {
+/** Post a message until it is known to have arrived, and follow its run. With its id it is said once, however often. */
+async function deliver(turn, id) {
+  const post = posting("messages", { text: turn.said, id });
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await follow(watcher(turn), post, looking("events"));
+    } catch (error) {
+      if (!(error instanceof Lost) || attempt === MAX_POSTS) throw error;
+    }
+    const { run } = await reached();
+    if (run?.message === id) return follow(watcher(turn), looking("events"));
+  }
+}
+
+/** Wait until the server answers; return the conversation. */
+async function reached() {
   $("connection").hidden = false;
-  for (let waits = 500; ; waits = Math.min(waits * 2, 8000)) {
-    const found = await call("conversation").catch((error) => {
-      if (error instanceof TypeError) return null;
-      throw error;
-    });
-    if (found) {
+  for (let waits = 250; ; waits = Math.min(waits * 2, 8000)) {
+    try {
+      const found = await call("conversation");
       $("connection").hidden = true;
-      if (found.run?.message !== id) throw new TypeError("the message did not arrive");
-      return follow(watcher(turn), looking("events"));
+      return found;
+    } catch (error) {
+      if (!(error instanceof Lost)) throw error;
     }
     await pause(waits);
   }
@@ -63,7 +70,7 @@ async function watch(turn, following) {
     if (error instanceof Refused) {
       hasMovedOn = error.code === "moved_on";
       turn.fail(error.code, error.message);
-    } else if (error instanceof TypeError) turn.fail("network");
+    } else if (error instanceof Lost) turn.fail("network");
     else throw error;
   } finally {
     $("connection").hidden = true;

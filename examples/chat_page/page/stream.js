@@ -16,7 +16,10 @@ export class Refused extends Error {
   }
 }
 
-/** Ask for JSON, or post some. Throws `Refused`, or a TypeError when nobody answers. */
+/** Nobody answered, or the answer broke off. */
+export class Lost extends Error {}
+
+/** Ask for JSON, or post some. Throws `Refused` or `Lost`. */
 export async function call(path, body) {
   const response = await request(path, body === undefined ? {} : { method: "POST", body: JSON.stringify(body) });
   return response.status === 204 ? null : response.json();
@@ -34,15 +37,23 @@ async function request(path, options) {
     headers["Content-Type"] = "application/json"; // another site's form cannot send that
     headers["X-CSRFToken"] = document.cookie.match(/(?:^|; )csrftoken=([^;]*)/)?.[1] ?? "";
   }
-  const response = await fetch(path, { ...options, headers, cache: "no-store", credentials: "same-origin" });
+  const response = await orLost(fetch(path, { ...options, headers, cache: "no-store", credentials: "same-origin" }));
   if (response.ok) return response;
   throw new Refused(response.status, await response.json().catch(() => null));
+}
+
+async function orLost(answer) {
+  try {
+    return await answer;
+  } catch (error) {
+    throw new Lost(error.message);
+  }
 }
 
 /**
  * Hand the events of a run to `watcher.event(type, data, id)` until the last one.
  *
- * Throws `Refused`, or a TypeError if posting the message broke off before its run was known: it may have arrived.
+ * Throws `Refused`, and `Lost` if posting the message broke off before its run was known: it may have arrived.
  *
  * @param watcher also told of `lost()` and `back()`
  * @param first opens the stream
@@ -64,13 +75,12 @@ export async function follow(watcher, first, again = first) {
         if (OVER.has(event.type)) return;
       }
     } catch (error) {
-      if (error instanceof Refused && error.status < 500) throw error;
-      if (!(error instanceof Refused || error instanceof TypeError || error.name === "AbortError")) throw error;
+      if (!(error instanceof Lost || (error instanceof Refused && error.status >= 500))) throw error;
     } finally {
       watchdog.end();
       line.abort();
     }
-    if (place === null && again !== first) throw new TypeError("the connection was lost");
+    if (place === null && again !== first) throw new Lost("no run");
     open = again;
     watcher.lost();
     await pause(PAUSES_MS[Math.min(failures, PAUSES_MS.length - 1)]);
@@ -94,7 +104,7 @@ async function* frames(response, onBytes) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await orLost(reader.read());
     if (done) return; // a frame that did not arrive whole is dropped, and comes again
     onBytes();
     const blocks = (rest + value).split(/\r?\n\r?\n/);

@@ -30,6 +30,7 @@ export class Turn {
     this.runId = null;
     this.plain = ""; // the answer's text, for readers of the status line
     this.tools = new Map();
+    this.inputs = new Map(); // what the model gave its tools, by tool use
     this.places = new Set();
     this.block = null; // the text or thinking that grows now
     this.began = performance.now();
@@ -111,8 +112,7 @@ export class Turn {
     const card = stamp("t-tool");
     card.querySelector(".name").textContent = name;
     card.querySelector(".brief").textContent = brief(args);
-    card.querySelector(".args").textContent = pretty(args);
-    card.querySelector(".back").hidden = card.querySelector("dd.back").hidden = true;
+    fill(card, "args", args);
     card.querySelector(".state b").textContent = "running";
     const tool = { card, began: this.isLive ? performance.now() : null };
     if (tool.began !== null) tool.timer = setInterval(() => this.tick(tool), 100);
@@ -134,10 +134,8 @@ export class Turn {
     tool.card.querySelector(".state b").textContent = { done: "done", failed: "failed", stopped: "stopped" }[state];
     const took_ = tool.card.querySelector(".took");
     took_.textContent = tool.began !== null && this.isLive ? took((performance.now() - tool.began) / 1000) : "";
-    if (back === undefined) return;
-    tool.card.querySelector(".back").hidden = tool.card.querySelector("dd.back").hidden = false;
-    tool.card.querySelector(".back").textContent = state === "failed" ? "Error" : "Result";
-    tool.card.querySelector(".result").textContent = pretty(back);
+    tool.card.querySelector("dt.result").textContent = state === "failed" ? "Error" : "Result";
+    fill(tool.card, "result", back);
     this.onGrowth?.();
   }
 
@@ -148,7 +146,7 @@ export class Turn {
       this.answer.prepend(this.checklist);
     }
     const done = steps.filter((step) => step.status === "done").length;
-    this.checklist.querySelector("h3").textContent = aim || "Plan";
+    this.checklist.querySelector("h3").textContent = aim && aim !== this.said ? aim : "Plan";
     this.checklist.querySelector(".count").textContent = `${done} of ${steps.length}`;
     this.checklist.classList.toggle("done", done === steps.length);
     const list = this.checklist.querySelector("ol");
@@ -205,7 +203,8 @@ const TAKERS = {
   thinking_delta({ text }) {
     this.write("thinking", text);
   },
-  assistant_message({ text }) {
+  assistant_message({ text, toolCalls = [] }) {
+    for (const { id, input } of toolCalls) this.inputs.set(id, input);
     // What was streamed before is this text, piece by piece; without pieces it comes whole.
     if (text && this.block?.kind === "text") {
       this.block.source = text;
@@ -223,7 +222,7 @@ const TAKERS = {
     this.callsTool(toolUseId, name, input);
   },
   tool_result({ toolUseId, name, ok, result, summary }) {
-    this.callsTool(toolUseId, name, undefined);
+    this.callsTool(toolUseId, name, this.inputs.get(toolUseId));
     this.endTool(toolUseId, ok === false ? "failed" : "done", summary ?? result);
   },
   task_plan(data) {
@@ -261,12 +260,20 @@ const TAKERS = {
   },
 };
 
+/** Show a part of a tool's card, if there is anything in it. */
+function fill(card, part, value) {
+  const shown = pretty(value);
+  card.querySelector(`pre.${part}`).textContent = shown;
+  card.querySelector(`dt.${part}`).hidden = card.querySelector(`dd.${part}`).hidden = !shown;
+}
+
 /** Copy what is in a template. */
 function stamp(id) {
   return document.getElementById(id).content.firstElementChild.cloneNode(true);
 }
 
 function took(seconds) {
+  if (seconds < 0.1) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
   return seconds < 10 ? `${seconds.toFixed(1)} s` : seconds < 60 ? `${Math.round(seconds)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
 }
 
