@@ -12,7 +12,7 @@ from .loading import Unusable
 if TYPE_CHECKING:
     from ..client import MantyxClient
 
-__all__ = ["add_client_options", "connect"]
+__all__ = ["NO_ACCOUNT", "add_client_options", "connect", "read_key"]
 
 ENVIRONMENT = """\
 environment:
@@ -69,7 +69,7 @@ def connect(options: argparse.Namespace) -> Iterator[MantyxClient]:
         with _local(options) as client:
             yield client
         return
-    key = _read_key(options.api_key_file)
+    key = read_key(options.api_key_file)
     has_key = key or os.environ.get("MANTYX_API_KEY") or os.environ.get("MANTYX_ACCESS_TOKEN")
     if not has_key and not (options.workspace or os.environ.get("MANTYX_WORKSPACE_SLUG")):
         raise Unusable(NO_ACCOUNT)
@@ -97,7 +97,12 @@ def _local(options: argparse.Namespace) -> Iterator[MantyxClient]:
         yield client
 
 
-def _read_key(path: str | None) -> str | None:
+def read_key(path: str | None) -> str | None:
+    """Return the key that stands in a file; `None` where no file is given.
+
+    Raises:
+        Unusable: It cannot be read, or is empty.
+    """
     if path is None:
         return None
     try:

@@ -16,7 +16,7 @@ from typing import Any, Iterator, Sequence
 from .._version import __version__
 from ..display.terminal import is_terminal, plain
 from ..errors import MantyxError
-from . import chat, evals, exits, listings, loom, run, spacefix
+from . import chat, evals, exits, listings, loom, recording, run, serve, spacefix
 from .connecting import ENVIRONMENT
 from .loading import Unusable
 from .parsing import Parser
@@ -83,6 +83,8 @@ def _parser() -> Parser:
     chat.add_commands(groups)
     listings.add_commands(groups)
     evals.add_commands(groups)
+    serve.add_commands(groups)
+    recording.add_commands(groups)
     loom.add_commands(groups)
     spacefix.add_commands(groups)
     return parser

@@ -1,0 +1,133 @@
+"""What `serve`, `record` and `replay` have in common: a server that lasts as long as a program, or until a signal."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
+
+from .exits import OK, Stopped
+from .loading import Unusable
+
+if TYPE_CHECKING:
+    from ..local.server import ClientSettings
+
+__all__ = ["exports", "port_number", "serve", "take_program", "variables"]
+
+_END_S = 5.0
+
+
+class PointsClients(Protocol):
+    """A server that knows how a client reaches it."""
+
+    def client_settings(self) -> ClientSettings:
+        """Return the arguments of a client."""
+        ...
+
+
+def port_number(text: str) -> int:
+    """Read a port."""
+    value = int(text)  # argparse says what is wrong
+    if not 0 <= value <= 65_535:
+        raise argparse.ArgumentTypeError(f"got {text!r}, must be from 0 to 65535; 0 takes a free one")
+    return value
+
+
+def take_program(parser: Any) -> None:
+    """Have all that stands behind `--` become `options.program`, untouched."""
+    parse = parser.parse_known_args
+
+    def parse_known_args(args: Sequence[str], namespace: Any = None) -> Any:
+        given = list(args)
+        program: list[str] = []
+        if "--" in given:
+            at = given.index("--")
+            given, program = given[:at], given[at + 1 :]
+            if not program:
+                parser.error("there is no command behind --")
+        options, more = parse(given, namespace)
+        options.program = program
+        return options, more
+
+    parser.parse_known_args = parse_known_args
+
+
+def variables(server: PointsClients) -> dict[str, str]:
+    """Return the environment variables that point a client at a server."""
+    settings = server.client_settings()
+    return {
+        "MANTYX_BASE_URL": settings["base_url"],
+        "MANTYX_API_KEY": settings["api_key"],
+        "MANTYX_WORKSPACE_SLUG": settings["workspace_slug"],
+    }
+
+
+def exports(values: Mapping[str, str]) -> str:
+    """Return lines for a shell that set variables."""
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
+
+
+def serve(program: Sequence[str], values: Mapping[str, str], what: str) -> int:
+    """Run a program with these variables and return its exit code; without one, say them and wait for a signal.
+
+    Args:
+        what: What serves, for the line that a person reads.
+    """
+    if program:
+        return _run(program, values)
+    print(f"# {what}; Ctrl-C ends it", file=sys.stderr, flush=True)
+    print(exports(values), end="", flush=True)
+    with contextlib.suppress(KeyboardInterrupt, Stopped):  # a signal is how this is meant to end
+        forever = threading.Event()
+        while not forever.wait(3600.0):
+            pass
+    return OK
+
+
+def _run(program: Sequence[str], values: Mapping[str, str]) -> int:
+    environment = {**os.environ, **values}
+    environment.pop("MANTYX_ACCESS_TOKEN", None)
+    if any(environment.get(name) for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")):
+        for name in ("NO_PROXY", "no_proxy"):
+            environment[name] = ",".join(filter(None, [environment.get(name), "127.0.0.1"]))
+    try:
+        process = subprocess.Popen(list(program), env=environment)
+    except FileNotFoundError:
+        raise Unusable(f"there is no command {program[0]!r}") from None
+    except OSError as error:
+        raise Unusable(f"{program[0]!r} cannot be run: {error.strerror or error}") from None
+    try:
+        code = _wait(process)
+    finally:
+        _end(process)
+    return code if code >= 0 else 128 - code
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    interrupts = 0
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            interrupts += 1
+            # A terminal sends Ctrl-C to the program as well, which decides what comes of it.
+            if interrupts > 1 or not sys.stdin.isatty():
+                process.terminate()
+        except Stopped as stopped:
+            process.send_signal(stopped.number)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

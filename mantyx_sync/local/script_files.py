@@ -1,0 +1,144 @@
+"""Scripts that stand in files: what a model says, in JSON or in Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+from typing import Any, Mapping, Sequence, Union
+
+from mantyx_sync.local.model import (
+    Failure,
+    Model,
+    ScriptedModel,
+    ScriptPart,
+    ScriptTurn,
+    Text,
+    Thinking,
+    ToolUse,
+    TurnEnd,
+    Usage,
+)
+from mantyx_sync.local.scripts import RunScripts
+
+__all__ = ["model_of_file", "script_of_json"]
+
+_KINDS = "a text, or an object with text, thinking, tool, failure or finish"
+_USAGE = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_FAILURE = ("message", "error_class", "code", "finish_reason", "retryable", "api_status", "api_code")
+
+
+def model_of_file(path: Union[str, os.PathLike[str]]) -> Model:
+    """Return the model that a file describes.
+
+    JSON: a list of turns that every run plays, a turn being a part or a list of parts; or `{"runs": […]}`, each with
+    `turns`, and perhaps `prompt` (what the run's prompt has to contain) and `times` (how many runs play it). A part is
+    a text, `{"thinking": …}`, `{"tool": name, "args": {…}}`, `{"failure": message}` or
+    `{"finish": reason, "usage": {"input_tokens": …}}`.
+
+    Python: a file that sets `script` to a list of turns, to a function of the first request, or to a model.
+
+    Raises:
+        ValueError: It cannot be read, or is no script; a sentence says where.
+    """
+    name = os.fspath(path)
+    if not os.path.isfile(name):
+        raise ValueError(f"there is no script {name!r}")
+    if name.endswith(".py"):
+        return _model_of_python(name)
+    try:
+        with open(name, encoding="utf-8") as file:
+            content = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"the script {name!r} cannot be read as JSON: {error}") from None
+    try:
+        return script_of_json(content)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _model_of_python(name: str) -> Model:
+    try:
+        script: Any = runpy.run_path(name).get("script")
+    except Exception as error:
+        raise ValueError(f"the script {name!r} failed with {type(error).__name__}: {error}") from None
+    if hasattr(script, "complete"):
+        model: Model = script
+        return model
+    if callable(script) or (isinstance(script, Sequence) and not isinstance(script, str)):
+        return ScriptedModel(script)
+    raise ValueError(
+        f"{name}: it must set script to a list of turns, a function or a model, got {type(script).__name__}"
+    )
+
+
+def script_of_json(content: Any) -> Model:
+    """Return the model that JSON describes; see `model_of_file`.
+
+    Raises:
+        ValueError: It is no script.
+    """
+    if isinstance(content, list):
+        return ScriptedModel([_turn(turn, f"[{index}]") for index, turn in enumerate(content)])
+    if not isinstance(content, dict) or not isinstance(content.get("runs"), list):
+        raise ValueError('a script must be a list of turns, or {"runs": [{"turns": […]}, …]}')
+    scripts = RunScripts()
+    for index, run in enumerate(content["runs"]):
+        where = f"runs[{index}]"
+        if not isinstance(run, dict) or not isinstance(run.get("turns"), list):
+            raise ValueError(f"{where}: must be an object with a list of turns")
+        _refuse_unknown(run, ("turns", "prompt", "times", "tools"), where)
+        turns = [_turn(turn, f"{where}.turns[{number}]") for number, turn in enumerate(run["turns"])]
+        try:
+            scripts.add(*turns, prompt=run.get("prompt"), times=run.get("times"), tools=run.get("tools"))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{where}: {error}") from None
+    return scripts
+
+
+def _turn(content: Any, where: str) -> ScriptTurn:
+    if isinstance(content, list):
+        return [_part(part, f"{where}[{index}]") for index, part in enumerate(content)]
+    return _part(content, where)
+
+
+def _part(content: Any, where: str) -> ScriptPart:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, dict):
+        raise ValueError(f"{where}: must be {_KINDS}")
+    if "text" in content:
+        return Text(_text(content, "text", where))
+    if "thinking" in content:
+        return Thinking(_text(content, "thinking", where))
+    if "tool" in content:
+        _refuse_unknown(content, ("tool", "args", "id"), where)
+        return ToolUse(_text(content, "tool", where), content.get("args", {}), content.get("id"))
+    if "failure" in content:
+        given = content["failure"]
+        fields = {"message": given} if isinstance(given, str) else given
+        if not isinstance(fields, dict):
+            raise ValueError(f"{where}.failure: must be a text or an object")
+        _refuse_unknown(fields, _FAILURE, f"{where}.failure")
+        return Failure(**fields)
+    if "finish" in content or "usage" in content:
+        _refuse_unknown(content, ("finish", "usage"), where)
+        usage = content.get("usage")
+        if usage is not None:
+            if not isinstance(usage, dict) or not all(isinstance(number, int) for number in usage.values()):
+                raise ValueError(f"{where}.usage: must be an object of numbers")
+            _refuse_unknown(usage, _USAGE, f"{where}.usage")
+        return TurnEnd(content.get("finish"), None if usage is None else Usage(**usage))
+    raise ValueError(f"{where}: must be {_KINDS}")
+
+
+def _text(content: Mapping[str, Any], name: str, where: str) -> str:
+    if not isinstance(content[name], str):
+        raise ValueError(f"{where}.{name}: must be a text")
+    return str(content[name])
+
+
+def _refuse_unknown(content: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+    for name in content:
+        if name not in known:
+            raise ValueError(f"{where}: got {name!r}, must be one of {', '.join(known)}")
