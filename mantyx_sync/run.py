@@ -14,7 +14,7 @@ from .errors import MantyxError, MantyxTimeoutError, RateLimit
 from .events import AssistantDelta, RunEvent
 from .reader import RunReader
 from .results import RunResult, RunSnapshot
-from .run_events import RunEvents, abort, deadline_after, outcome_again, timed_out
+from .run_events import ABORT_TIMEOUT_S, RunEvents, abort, deadline_after, outcome_again, timed_out
 from .timing import RunTiming
 from .tools.deadlines import Deadlines
 from .views import Timed
@@ -50,6 +50,8 @@ class Run(Timed):
             is_owned: The run is given up when this object is collected.
         """
         self.run_id = reader.run_id
+        self.session_id: str | None = None
+        """The session it is a message of, where this process sent that."""
         self.request_id = request_id
         self.rate_limit = rate_limit
         self._api = api
@@ -222,9 +224,16 @@ class Run(Timed):
         """Free what `close` frees without waiting for the thread to end."""
         self._reader.close(join=0.0)
 
-    def abort(self) -> None:
-        """Give the run up: ask the server to cancel it, wait for that less than a second, and free everything."""
-        abort(self._api, self._reader)
+    def abort(self, timeout: float = ABORT_TIMEOUT_S) -> None:
+        """Give the run up: ask the server to cancel it, and free everything. Raises nothing if it cannot be asked.
+
+        Args:
+            timeout: Seconds to wait for a connection, and again for the answer.
+
+        Raises:
+            MantyxConfigError: `timeout` is not a number above 0.
+        """
+        abort(self._api, self._reader, timeout=seconds(timeout, "timeout"))
 
     def __enter__(self: _RunT) -> _RunT:
         return self

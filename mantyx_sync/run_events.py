@@ -19,7 +19,7 @@ from .reader import RunReader, decode_or_keep
 from .tools.deadlines import Deadlines
 from .transport.stream import StreamLost
 
-__all__ = ["RunEvents", "abort", "outcome_again", "deadline_after", "timed_out"]
+__all__ = ["ABORT_TIMEOUT_S", "RunEvents", "abort", "outcome_again", "deadline_after", "timed_out"]
 
 log = logging.getLogger(__name__)
 
@@ -27,10 +27,13 @@ ABORT_TIMEOUT_S = 0.4
 """How long a run that is given up (Ctrl-C, a time-out) may keep its caller to connect, and again for the answer."""
 
 
-def abort(api: WorkspaceAPI, reader: RunReader, error: BaseException | None = None) -> None:
+def abort(
+    api: WorkspaceAPI, reader: RunReader, error: BaseException | None = None, timeout: float = ABORT_TIMEOUT_S
+) -> None:
     """Give a run up: ask the server to cancel it, wait for that less than a second, and free everything.
 
     Args:
+        timeout: Seconds to connect, and again for the answer.
         error: What ended the wait. On `SystemExit`, as workers raise it when they are told to end, a run that has a
             key of the caller's goes on: whoever does the work again takes it over.
     """
@@ -39,7 +42,7 @@ def abort(api: WorkspaceAPI, reader: RunReader, error: BaseException | None = No
     is_left = reader.has_key and isinstance(error, SystemExit)
     try:
         if not reader.done.is_set() and not is_left:
-            api.cancel_run(reader.run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
+            api.cancel_run(reader.run_id, timeout=timeout, deadline=time.monotonic() + timeout)
     except Exception as failure:  # a hook or token source of the caller's may raise whatever it likes
         why = failure if isinstance(failure, MantyxError) else type(failure).__name__
         log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, why)

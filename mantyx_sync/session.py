@@ -270,6 +270,7 @@ class AgentSession(Viewable):
                 key=key,
                 session_id=self.id,
             )
+            run.session_id = self.id
             self._run = weakref.ref(run)
             return run
         finally:

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import weakref
 from types import FrameType
 from typing import Any, Callable, Protocol
 
@@ -30,6 +31,10 @@ EXIT_S = 5.0
 class Closable(Protocol):
     """An open stream."""
 
+    @property
+    def is_free(self) -> bool:
+        """Nothing of it is left, also not in the hands of another thread."""
+
     def close(self) -> None:
         """Give up its run, and free everything."""
 
@@ -38,12 +43,25 @@ class Closable(Protocol):
 
 
 _open: Roster[Closable] = Roster()
+_is_registered = False
 _until: list[tuple[int, float]] = []  # the process, and the time on the monotonic clock at which its streams end
 
 
 def note_open(stream: Closable) -> None:
     """Have a stream closed when the interpreter exits."""
+    global _is_registered
     _open.add(stream)
+    if not _is_registered:  # twice would do no harm
+        _is_registered = True
+        # What is registered last runs first. So this comes behind the readers' own function, which ends what is to be
+        # cancelled here, and behind that of `weakref`, by which urllib3 closes connections: its first finalizer sees to
+        # that.
+        weakref.finalize(_open, _nothing).detach()
+        atexit.register(_close_open)
+
+
+def _nothing() -> None:
+    pass
 
 
 def end_streams(grace: float = 0.0) -> None:
@@ -116,11 +134,15 @@ def _grace_of_gunicorn() -> float | None:
     return float(grace) if isinstance(grace, (int, float)) else 2 * MARGIN_S
 
 
-@atexit.register
 def _close_open() -> None:
-    """Cancel what goes on for streams that are open. Registered after the readers' own, so it comes before that."""
+    """Cancel what goes on for streams that are open."""
     _end_by(time.monotonic())
     until = time.monotonic() + EXIT_S
-    for stream in _open.items():
+    streams = _open.items()
+    for stream in streams:
         release: Callable[[], None] = stream.close if time.monotonic() < until else stream.let_go
         release()
+    # Threads that serve are often daemons: one that is cancelling its run just now would be cut off in the middle.
+    pause = threading.Event()
+    while not all(stream.is_free for stream in streams) and time.monotonic() < until:
+        pause.wait(0.01)

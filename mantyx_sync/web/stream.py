@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """How long an `EventSource` waits before it comes back after a stream that broke off."""
+CANCEL_TIMEOUT_S = 2.0
+"""How long the server may take to note that a run is to stop: nobody waits for the thread that asks it."""
 LOOK_S = 1.0
 """How often a quiet stream looks whether the process is to end."""
 
@@ -101,13 +103,16 @@ class EventStream:
         self._last_seq = 0
         # Those that are to be released: one at most. A list, since taking from one is one step for all threads.
         self._held: List[Run] = []
+        self._closing: List[bool] = []  # as many as there are threads in `close`
+        self._is_starting = False
         self._events: Iterator[RunEvent | None] | None = None
         self._run_id: str | None = None
         self._has_begun = False
         self._is_over = False
         self._sent_at = 0.0
         if isinstance(start, Run):
-            self._hold(start)
+            self._held.append(start)
+            note_open(self)
 
     @classmethod
     def attach(
@@ -152,6 +157,11 @@ class EventStream:
         # Middleware that compresses leaves alone what has a Content-Encoding already: Django's looks at nothing else.
         return [*stream_headers("utf-8"), ("Content-Encoding", "identity")]
 
+    @property
+    def is_free(self) -> bool:
+        """True if it holds nothing: it has not begun, or is over and done with."""
+        return not (self._is_starting or self._held or self._closing)
+
     def __iter__(self) -> EventStream:
         return self
 
@@ -174,20 +184,25 @@ class EventStream:
     def close(self) -> None:
         """Free everything; cancel a run that goes on, or let it finish. The server calls this at the body's end.
 
-        Blocks less than two seconds. May be called from any thread, and more than once.
+        Blocks while the platform is asked to cancel, a few seconds if it does not answer. May be called from any thread,
+        and more than once.
         """
         self._is_over = True
-        run = self._take()
-        if run is None:
-            return
-        if run.is_over:
-            run.close()
-        elif self._on_disconnect == "cancel":
-            run.abort()
-        elif self._is_follower:
-            run.let_go()
-        else:
-            finish(run, self._start, self._finish_timeout)
+        self._closing.append(True)
+        try:
+            run = self._take()
+            if run is None:
+                return
+            if run.is_over:
+                run.close()
+            elif self._on_disconnect == "cancel":
+                run.abort(CANCEL_TIMEOUT_S)
+            elif self._is_follower:
+                run.let_go()
+            else:
+                finish(run, self._start, self._finish_timeout)
+        finally:
+            self._closing.pop()
 
     def let_go(self) -> None:
         """Free everything without waiting; the server is told nothing, the run goes on."""
@@ -219,27 +234,30 @@ class EventStream:
     def _begin(self) -> bytes | None:
         if is_over(time.monotonic()):
             return self._broken_off()
-        start = self._start
-        if not isinstance(start, Run):
-            run = start()
-            if not isinstance(run, Run):
-                raise TypeError(f"start must return a Run, not {kind_of(run)}")
-            self._hold(run)
-        else:
-            run = start
+        run = self._started()
         self._run_id = run.run_id
         self._events = run.poll(min(self._heartbeat, LOOK_S))
         about = {"runId": run.run_id}
-        session_id = getattr(run, "session_id", None)
-        if session_id is not None:
-            about["sessionId"] = session_id
+        if run.session_id is not None:
+            about["sessionId"] = run.session_id
         return sse_event(about, event="run", event_id=str(Place(run.run_id, self._last_seq)))
 
-    def _hold(self, run: Run) -> None:
-        self._held.append(run)
+    def _started(self) -> Run:
+        start = self._start
+        if isinstance(start, Run):
+            return start
+        self._is_starting = True
         note_open(self)
+        try:
+            run = start()
+            if not isinstance(run, Run):
+                raise TypeError(f"start must return a Run, not {kind_of(run)}")
+            self._held.append(run)
+        finally:
+            self._is_starting = False
         if self._is_over:  # closed meanwhile, by another thread
             self.close()
+        return run
 
     def _take(self) -> Run | None:
         try:
