@@ -52,32 +52,44 @@ class Cell:
 
         It is the cell's value all the same, under `_` and `Out`.
         """
-        formatter = self._shell.display_formatter.ipython_display_formatter
-        events = self._shell.events
         cls = type(value)
-        before: list[Any] = []
+        withheld = _withheld.get(cls)
+        if withheld is None or withheld.shell is not self._shell:
+            withheld = _withheld[cls] = _Withheld(self._shell, cls)
+        withheld.values.append(value)
 
-        def show_others(other: object) -> None:
-            if other is value:
-                return
-            forget()
-            try:
-                importlib.import_module("IPython.display").display(other)
-            finally:
-                remember()
 
-        def remember() -> None:
-            before[:] = [formatter.for_type(cls, show_others)]
+class _Withheld:
+    """Values of one class that the running cell has shown already, and what keeps IPython from showing them again."""
 
-        def forget() -> None:
-            if before and before[0] is not None:
-                formatter.for_type(cls, before[0])
-            else:
-                formatter.pop(cls, None)
+    def __init__(self, shell: Any, cls: type) -> None:
+        self.shell = shell
+        self.values: list[object] = []
+        self._cls = cls
+        self._events = shell.events
+        self._formatter = shell.display_formatter.ipython_display_formatter
+        self._before = self._formatter.for_type(cls, self._show)
+        self._events.register("post_execute", self._over)
 
-        def over(*_: object) -> None:
-            forget()
-            events.unregister("post_execute", over)
+    def _show(self, value: object) -> None:
+        if any(value is one for one in self.values):
+            return
+        self._restore()
+        try:
+            importlib.import_module("IPython.display").display(value)
+        finally:
+            self._formatter.for_type(self._cls, self._show)
 
-        remember()
-        events.register("post_execute", over)
+    def _restore(self) -> None:
+        if self._before is None:
+            self._formatter.pop(self._cls, None)
+        else:
+            self._formatter.for_type(self._cls, self._before)
+
+    def _over(self, *_: object) -> None:
+        self._restore()
+        _withheld.pop(self._cls, None)
+        self._events.unregister("post_execute", self._over)
+
+
+_withheld: dict[type, _Withheld] = {}
