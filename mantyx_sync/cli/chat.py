@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional
 
 from ..checks import closest
 from ..display.terminal import fit, plain
@@ -22,6 +24,7 @@ from .parsing import add_command, log_shown, time_limit
 from .reading import FENCE, Reader
 from .screen import Screen
 from .showing import Look
+from .starting import started
 
 if TYPE_CHECKING:
     from ..client import MantyxClient
@@ -197,12 +200,10 @@ class _Conversation:
         screen = self._screen
         wishes = Wishes(is_verbose=self._options.verbose)
         follower = Follower(screen, wishes, is_streamed=screen.shows_answer)
-        run: Optional[Run] = None
         with screen.taking_prints():
             try:
-                run = self._send(text)
-                self._is_kept = True
-                with run:
+                with self._send(text) as run:
+                    self._is_kept = True
                     follower.follow(run)
             except KeyboardInterrupt:
                 self._was_stopped = True
@@ -216,16 +217,20 @@ class _Conversation:
         if self._reader.is_person and screen.shows_answer:
             screen.answer("\n")
 
-    def _send(self, text: str) -> Run:
+    @contextlib.contextmanager
+    def _send(self, text: str) -> Iterator[Run]:
         """Send a message. The server may be busy for a moment with an answer that was stopped."""
         deadline, pause = time.monotonic() + _BUSY_S, 0.05
+        create = partial(self._session.stream, text, timeout=self._options.timeout, **self._overrides)
+        is_sent = False
         while True:
             try:
-                run = self._session.stream(text, timeout=self._options.timeout, **self._overrides)
-                self._was_stopped = False
-                return run
+                with started(create) as run:
+                    is_sent, self._was_stopped = True, False
+                    yield run
+                return
             except MantyxConflictError as error:
-                if not self._was_stopped or error.code != "session_busy" or time.monotonic() > deadline:
+                if is_sent or not self._was_stopped or error.code != "session_busy" or time.monotonic() > deadline:
                     raise
             Bell().wait(pause)
             pause = min(2 * pause, 1.0)

@@ -7,7 +7,8 @@ import contextlib
 import json
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Optional
 
 from .answer import is_sure
 from .asking import (
@@ -25,6 +26,7 @@ from .loading import Unusable
 from .offering import add_tool_options, tools_of
 from .parsing import add_command, log_shown, time_limit
 from .screen import Screen
+from .starting import started
 
 if TYPE_CHECKING:
     from ..client import MantyxClient
@@ -155,12 +157,12 @@ def _start(
             turn = {name: fields.pop(name) for name in ("prompt", "messages", "attachments") if name in fields}
             if options.new_session:  # the session has them all
                 fields = {name: fields[name] for name in ("plan", "output_schema") if name in fields}
-            run = session.stream(timeout=options.timeout, output_type=output_type, **fields, **turn)
-            return _follow(options, screen, run, is_sure=False, is_fit=output_type is None, session_id=session_id)
+            create = partial(session.stream, timeout=options.timeout, output_type=output_type, **fields, **turn)
+            return _follow(options, screen, create, is_sure=False, is_fit=output_type is None, session_id=session_id)
     if needs_system_prompt(fields):
         fields["system_prompt"] = DEFAULT_SYSTEM_PROMPT
-    run = client.stream_agent(timeout=options.timeout, output_type=output_type, **fields)
-    return _follow(options, screen, run, is_sure=is_sure(fields), is_fit=output_type is None)
+    create = partial(client.stream_agent, timeout=options.timeout, output_type=output_type, **fields)
+    return _follow(options, screen, create, is_sure=is_sure(fields), is_fit=output_type is None)
 
 
 @contextlib.contextmanager
@@ -179,7 +181,7 @@ def _session(options: argparse.Namespace, client: MantyxClient, fields: dict[str
 def _follow(
     options: argparse.Namespace,
     screen: Screen,
-    run: Run,
+    create: Callable[[], Run],
     *,
     is_sure: bool,
     is_fit: bool,
@@ -188,7 +190,7 @@ def _follow(
     is_streamed = options.stream if options.stream is not None else screen.shows_answer or (is_sure and is_fit)
     wishes = Wishes(is_verbose=options.verbose, is_json=options.json, is_events=options.events)
     follower = Follower(screen, wishes, is_streamed=is_streamed, session_id=session_id)
-    with _ending(options, screen, run, follower), run:
+    with started(create) as run, _ending(options, screen, run, follower):
         if options.verbose:
             screen.line(screen.style.dim(f"run {run.run_id}"))
         follower.follow(run)

@@ -1,0 +1,89 @@
+"""Starting a run so that Ctrl-C in that moment leaves none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+import time
+from typing import TYPE_CHECKING, Callable, Iterator, Optional
+
+from ..transport.bell import Bell
+
+if TYPE_CHECKING:
+    from ..run import Run
+
+__all__ = ["started"]
+
+_SLICE_S = 0.25
+_LAST_WAIT_S = 0.6
+
+
+@contextlib.contextmanager
+def started(create: Callable[[], Run]) -> Iterator[Run]:
+    """Give the block the run that `create` starts; one that has not ended with the block is cancelled.
+
+    Blocks until the run is there. The request is made on a thread of its own: broken off in the middle, it would leave
+    a run of which nobody knows the id. When a signal comes, its answer is waited for a moment longer, and the run
+    cancelled.
+
+    Raises:
+        BaseException: As `create`; and what a signal's handler raises.
+    """
+    starting = _Starting(create)
+    try:
+        with starting.wait() as run:
+            yield run
+    except BaseException:
+        starting.give_up()
+        raise
+
+
+class _Starting:
+    def __init__(self, create: Callable[[], Run]) -> None:
+        self._create = create
+        self._bell = Bell()
+        self._is_over = False
+        self._is_given_up = False
+        self._run: Optional[Run] = None
+        self._error: Optional[BaseException] = None
+        context = contextvars.copy_context()
+        # Owned by this object: it rings when it is over, and is a daemon since a server may keep it waiting for a
+        # minute, which whoever pressed Ctrl-C does not want to wait.
+        self._thread = threading.Thread(target=context.run, args=(self._start,), name="mantyx-start", daemon=True)
+
+    def wait(self) -> Run:
+        """Start the thread and return the run; or raise what was raised there."""
+        self._thread.start()
+        while not self._is_over:
+            self._bell.wait(_SLICE_S)
+        self._thread.join()
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        assert self._run is not None, "it is over without an error"
+        return self._run
+
+    def give_up(self) -> None:
+        """Wait a moment for the run, and cancel it; if it comes later than that, it is cancelled then."""
+        self._is_given_up = True
+        until = time.monotonic() + _LAST_WAIT_S
+        while not self._is_over and self._thread.ident is not None and time.monotonic() < until:
+            self._bell.wait(until - time.monotonic())
+        if self._is_over:
+            self._abort()
+
+    def _start(self) -> None:
+        try:
+            self._run = self._create()
+        except BaseException as error:  # handed to who waits for it
+            self._error = error
+        self._is_over = True
+        if self._is_given_up:  # looked at behind the line above: who gives up sets it, then looks whether it is over
+            self._abort()
+        self._bell.ring()
+
+    def _abort(self) -> None:
+        run, self._run = self._run, None
+        if run is not None and not run.is_over:
+            run.abort()
