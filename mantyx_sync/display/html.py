@@ -35,6 +35,9 @@ __all__ = [
 MAX_TEXT = 20_000
 """How many characters of one text are shown; what is beyond is counted, not sent to the browser."""
 
+_MAX_ATTRIBUTE = 8000
+_MAX_FACT = 200
+_MAX_CELL = 400
 _VOID = frozenset({"br", "hr", "img", "meta", "link", "wbr"})
 _ESCAPES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"}
 # What HTML may not hold, what a browser cannot encode, and what would turn the text around it.
@@ -67,7 +70,7 @@ def escape(value: object, limit: int | None = None) -> Html:
 
 
 def join(parts: Iterable[object]) -> Html:
-    """Put parts side by side: `Html` as it is, text escaped, `None` left out, lists entered."""
+    """Put parts side by side: `Html` as it is, text escaped and bounded, `None` left out, lists entered."""
     out: list[str] = []
     for part in parts:
         if part is None or part is False:
@@ -75,7 +78,7 @@ def join(parts: Iterable[object]) -> Html:
         if isinstance(part, (list, tuple)):
             out.append(join(part))
         else:
-            out.append(escape(part))
+            out.append(escape(part, MAX_TEXT))
     return Html("".join(out))
 
 
@@ -95,7 +98,7 @@ def el(tag: str, *children: object, cls: str = "", **attributes: object) -> Html
         if value is None or value is False:
             continue
         named = name.rstrip("_").replace("_", "-")
-        found.append(f" {named}" if value is True else f' {named}="{escape(value)}"')
+        found.append(f" {named}" if value is True else f' {named}="{escape(value, _MAX_ATTRIBUTE)}"')
     opened = f"<{tag}{''.join(found)}>"
     return Html(opened if tag in _VOID else f"{opened}{join(children)}</{tag}>")
 
@@ -129,18 +132,28 @@ def badge(text: object, tone: str = "") -> Html:
 
 def facts(pairs: Iterable[tuple[str, object]]) -> Html | None:
     """Make a row of names and values; values that are `None` are left out, and the row if nothing is left."""
-    shown = [el("div", el("dt", name), el("dd", value), cls="fact") for name, value in pairs if value is not None]
+    shown = [
+        el("div", el("dt", escape(name, 60)), el("dd", escape(value, _MAX_FACT)), cls="fact")
+        for name, value in pairs
+        if value is not None
+    ]
     return el("dl", shown, cls="facts") if shown else None
 
 
 def section(title: str, *body: object) -> Html:
     """Make a part of a card with a heading of its own."""
-    return el("div", el("span", title, cls="label"), *body, cls="section")
+    return el("div", el("span", escape(title, _MAX_FACT), cls="label"), *body, cls="section")
 
 
 def fold(summary: object, *body: object, is_open: bool = False) -> Html:
     """Make something that is opened by a click, without a script."""
-    return el("details", el("summary", summary), el("div", *body, cls="inside"), cls="fold", open=is_open)
+    return el(
+        "details",
+        el("summary", summary if isinstance(summary, (list, tuple)) else escape(summary, _MAX_CELL)),
+        el("div", *body, cls="inside"),
+        cls="fold",
+        open=is_open,
+    )
 
 
 def prose(text: str, limit: int = MAX_TEXT) -> Html:
@@ -170,7 +183,7 @@ def link(url: str, text: str | None = None) -> Html:
     if has_user:
         return el("span", text or "an address with credentials", cls="soft")
     shown = escape(text or url, 120)
-    if not is_web or len(url) > 8000:
+    if not is_web or len(url) > _MAX_ATTRIBUTE:
         return shown
     return el("a", shown, href=url, target="_blank", rel="noopener noreferrer nofollow")
 
@@ -239,7 +252,7 @@ def one_line(value: object, limit: int = 160) -> str:
 
 
 def _cell(value: object) -> object:
-    return "" if value is None else value
+    return "" if value is None else value if isinstance(value, (list, tuple)) else escape(value, _MAX_CELL)
 
 
 def _plain(value: object) -> Any:

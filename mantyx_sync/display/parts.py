@@ -88,7 +88,7 @@ def head(title: object, status: object = None, identity: str | None = None, *mor
     return el(
         "div",
         status,
-        el("span", title, cls="title"),
+        el("span", escape(title, 120), cls="title"),
         el("span", escape(identity, 120), cls="id") if identity else None,
         *more,
         cls="head",

@@ -158,11 +158,11 @@ def run_card(run: Run) -> Html:
     return card(
         head("Run", status_badge(status), run.run_id),
         note("bad", escape(lost, 3000), "✕") if lost else None,
-        note("bad", escape(state.outcome.reason, 3000), "✕")
+        note("warn" if status == "cancelled" else "bad", escape(state.outcome.reason, 3000), "■")
         if state.outcome is not None and state.outcome.reason
         else None,
         prose(text) if text else None,
-        el("div", "Nothing has been said yet.", cls="soft") if not text and status == "running" else None,
+        el("div", "No turn is complete yet.", cls="soft") if not text and status == "running" else None,
         facts(
             [
                 ("Tokens", token_text(state.tokens)),

@@ -15,6 +15,7 @@ from mantyx_sync.display.timeline_text import picture
 from mantyx_sync.display.wording import clock, count, duration, plural
 from mantyx_sync.errors import MantyxConfigError, MantyxRunCancelled, MantyxRunError
 from mantyx_sync.events import RunEvent
+from mantyx_sync.reprs import brief
 from mantyx_sync.timing import RunTiming
 from mantyx_sync.values import RunModelInfo, TokenUsage
 from mantyx_sync.views import Viewable
@@ -99,7 +100,7 @@ class Timeline(Viewable):
         return self.text()
 
     def __repr__(self) -> str:
-        return f"<Timeline of {self.heading[0].lower()}{self.heading[1:]}>"
+        return f"<Timeline of run {brief(self.run_id, 60)[1:-1]}: {self.moments.summary}>"
 
     def _told(self) -> str:
         """Say what there is to see, for those who cannot."""
@@ -117,7 +118,7 @@ def timeline_card(timeline: Timeline) -> Html:
     notes = list(moments.notes)
     crowded = max(one.crowded for _, one in layouts)
     if crowded:
-        notes.append(f"Where it is narrow, {plural(crowded, 'mark')} had no room; the text form has them all.")
+        notes.append(f"{plural(crowded, 'mark')} had no room where the picture is narrow.")
     failed = f" ({moments.failed:,} failed)" if moments.failed else ""
     return card(
         head("Timeline", status_badge(moments.status), timeline.run_id),

@@ -274,6 +274,8 @@ class _Layouter:
 
     def _legend(self) -> None:
         kinds = {box.kind for box in self._boxes} | {sign.kind for sign in self._signs}
+        if "bad" in kinds or "many" not in kinds:
+            kinds.discard("cross")  # which is explained already
         x, self._y = _PAD, self._y + 18
         for kind, words in _LEGEND:
             if kind not in kinds:
@@ -296,6 +298,7 @@ _LEGEND = (
     ("post", "answer on its way"),
     ("bad", "failed tool"),
     ("many", "several calls"),
+    ("cross", "one of them failed"),
     ("open", "goes on"),
     ("guard", "guard stepped in"),
     ("good", "review, on track"),

@@ -102,7 +102,7 @@ def _sign(sign: Sign) -> Html:
     kind = sign.kind
     if kind == "key-bad":
         shapes: list[Html] = [_swatch(x, y, "bad"), _cross(x + 12, y, 3)]
-    elif kind.startswith("key-") and kind[4:] not in ("guard", "good", "plan", "open"):
+    elif kind.startswith("key-") and kind[4:] not in ("guard", "good", "plan", "open", "cross"):
         shapes = [_swatch(x, y, kind[4:])]
     else:
         shapes = _shape(kind.replace("key-", ""), x, y)

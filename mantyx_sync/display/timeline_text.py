@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Sequence
 
 from mantyx_sync.display.timeline_layout import ticks
@@ -46,13 +47,19 @@ def picture(moments: Moments, heading: str, width: int = 80) -> str:
         if marks:
             lines.append(name.ljust(gutter) + _signs(marks, total, room))
     drawn = "".join(lines[2:])
-    lines.append("  ".join(f"{char} {word}" for char, word in _KEY if char in drawn))
+    key = "  ".join(f"{char}\xa0{word}" for char, word in _KEY if char in drawn)
+    lines += [line.replace("\xa0", " ") for line in textwrap.wrap(key, width)]
     guards = [mark for mark in moments.marks if mark.kind == "guard"]
     lines += [cut(f"! {duration(mark.at)}: {mark.title}", width) for mark in guards[:_MAX_MARKS]]
     if len(guards) > _MAX_MARKS:
         lines.append(f"! {len(guards) - _MAX_MARKS} more")
-    lines += moments.notes
-    return "\n".join(line.rstrip() for line in lines)
+    for text in moments.notes:
+        lines += textwrap.wrap(text, width)
+    return "\n".join(_printable(line).rstrip() for line in lines)
+
+
+def _printable(line: str) -> str:
+    return line if line.isprintable() else "".join(char if char.isprintable() else "\ufffd" for char in line)
 
 
 def _column(second: float, total: float, room: int) -> int:
