@@ -184,8 +184,8 @@ class EventStream:
     def close(self) -> None:
         """Free everything; cancel a run that goes on, or let it finish. The server calls this at the body's end.
 
-        Blocks while the platform is asked to cancel, a few seconds if it does not answer. May be called from any thread,
-        and more than once.
+        Blocks while the platform is asked to cancel, a few seconds if it does not answer. Any thread may call it, and
+        more than once.
         """
         self._is_over = True
         self._closing.append(True)

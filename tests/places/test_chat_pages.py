@@ -21,7 +21,7 @@ from mantyx_sync.local.faults import hold
 from mantyx_sync.local.store import Run
 
 from .browser import SCHEMES, WIDTHS, Browser, overflow
-from .servers import Served, Server, until
+from .servers import Served, until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -79,7 +79,7 @@ def stage() -> Iterator[Stage]:
 
 @contextmanager
 def serving(command: tuple[str, ...], stage: Stage) -> Iterator[Served]:
-    with Served(Server(command), stage.server.client_settings()) as site:
+    with Served(command, stage.server.client_settings()) as site:
         yield site
         assert "Traceback" not in site.said, site.said
 
