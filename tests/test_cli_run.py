@@ -508,7 +508,10 @@ def test_a_signal_cancels_the_run_and_leaves_nothing(cli: Cli, serve: Serve, num
 # ------------------------------------------------------------------------------------------- attach, cancel
 
 
-def test_a_run_is_attached_to_and_its_open_calls_are_answered(cli: Cli, serve: Serve, shop: str) -> None:
+def test_a_run_is_attached_to_and_its_open_calls_are_answered(
+    cli: Cli, serve: Serve, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mantyx_sync.tools.calls.SETTLE_S", 0.05)
     server = serve(ORDER)
     with MantyxClient(**server.client_settings()) as client:
         tool = {"kind": "local", "name": "get_order", "description": "x", "parameters": {"type": "object"}}

@@ -57,7 +57,10 @@ class Look:
             current = next((i for i, step in enumerate(steps) if step.status not in ("done", "skipped")), 0)
             first = max(0, min(current - 1, len(lines) - max_lines + 1))
             done = sum(step.status in ("done", "skipped") for step in steps)
-            lines = [self.style.dim(fit(f"  {done} of {len(steps)} steps are done", self.width)), *lines[first:]]
+            lines = [
+                "  " + self.style.dim(fit(f"{done} of {len(steps)} steps are done", self.width - 2)),
+                *lines[first:],
+            ]
         return lines[:max_lines]
 
     def step(self, step: TaskPlanStep) -> str:
