@@ -80,7 +80,7 @@ class RunReader:
         stream_url: str,
         settings: FollowSettings,
         *,
-        registry: Registry,
+        registry: Registry | None,
         executor: ToolExecutor,
         deadlines: Deadlines,
         keep_events: bool,
@@ -97,6 +97,7 @@ class RunReader:
         """Start nothing yet.
 
         Args:
+            registry: Who answers the run's calls. `None` leaves them to another process.
             keep_events: Queue events for a caller that will loop over them.
             keep_deltas: Keep text deltas for the result as well.
             last_seq: Events up to this one are not handed to the caller.
@@ -127,9 +128,10 @@ class RunReader:
         self._on_end = on_end
         self._envelopes = EnvelopeReader(0 if attach else last_seq)
         self._stopped = threading.Event()
+        self._answers = registry is not None
         self.calls = RunToolCalls(
             run_id,
-            registry,
+            Registry() if registry is None else registry,
             executor,
             deadlines,
             lambda agent_run_id, body: api.post_tool_result(agent_run_id, body, self._stopped),
@@ -310,7 +312,7 @@ class RunReader:
             kind = envelope["type"]
             if not self._keep_deltas:
                 self._kept.append(envelope)
-            if kind == "local_tool_call":
+            if kind == "local_tool_call" and self._answers:
                 call = tool_call_of(decode_or_keep(envelope))
                 if call is not None:
                     calls.start(call)

@@ -256,7 +256,7 @@ class Workspace:
             return self.follow(
                 run_id,
                 self.api.stream_url(run_id),
-                opened.registry(),
+                opened.registry() if tools else None,
                 deadline,
                 wants_events=True,
                 last_seq=last_seq,
@@ -271,7 +271,7 @@ class Workspace:
         self,
         run_id: str,
         stream_url: str,
-        registry: Registry,
+        registry: Registry | None,
         deadline: float | None,
         *,
         wants_events: bool,

@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from mantyx_sync import (
+    LocalToolResultIn,
     MantyxAuthError,
     MantyxBadRequestError,
     MantyxClient,
@@ -570,6 +571,28 @@ def test_attaching_follows_a_run_from_its_start_or_from_a_place() -> None:
         seqs = list(range(1, len(list(whole)) + 1))
         assert [event.seq for event in rest] == seqs[1:]
         assert whole.result().text == rest.result().text == run.result().text == "Begun. Ended."
+
+
+def test_who_attaches_without_tools_leaves_the_calls_to_others() -> None:
+    go_on, begun = threading.Event(), threading.Event()
+
+    @tool
+    def look() -> str:
+        """Look."""
+        begun.set()
+        assert go_on.wait(DEADLINE_S)
+        return "seen"
+
+    with serve([ToolUse("look")], ["Done."]) as server, client_of(server) as client, client_of(server) as other:
+        run = client.start_agent(**SPEC, tools=[look])
+        wait_for(begun, "the tool does not begin")
+        with other.attach_run(run.run_id) as watched:
+            events = iter(watched)
+            assert "local_tool_call" in [next(events).type for _ in range(2)]
+            go_on.set()
+            answers = [event.output for event in events if isinstance(event, LocalToolResultIn)]
+        assert answers == ["seen"]
+        assert run.result(timeout=DEADLINE_S).text == "Done."
 
 
 def test_leaving_the_block_of_an_attached_run_cancels_it_but_dropping_it_does_not() -> None:
