@@ -119,7 +119,7 @@ class MantyxError(Exception):
 
     def __repr__(self) -> str:
         status = "" if self.status is None else f", status={self.status}"
-        return f"{type(self).__name__}({brief(self.message, 240)}, code={brief(self.code, 40)}{status})"
+        return f"{type(self).__name__}({brief(self.message, 180)}, code={brief(self.code, 40)}{status})"
 
 
 class MantyxConfigError(MantyxError, ValueError):

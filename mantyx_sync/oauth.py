@@ -9,7 +9,7 @@ import logging
 import math
 import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import (
     TYPE_CHECKING,
@@ -27,6 +27,7 @@ from urllib.parse import urlencode
 
 from .api_errors import api_error, request_id
 from .errors import MantyxConfigError, MantyxError, MantyxOAuthError, MantyxProtocolError
+from .reprs import brief, dataclass
 from .settings import DEFAULT_BASE_URL, ClientSettings
 from .transport.flight import SingleFlight
 from .transport.secret import Secret, SecretBytes
@@ -102,7 +103,7 @@ class OAuthToken:
                 object.__setattr__(self, name, Secret(value))
 
     def __repr__(self) -> str:
-        return f"OAuthToken(***, scope={self.scope!r}, expires_at={self.expires_at!r})"
+        return f"OAuthToken(***, scope={brief(self.scope, 80)}, expires_at={brief(self.expires_at, 80)})"
 
     def __copy__(self) -> OAuthToken:
         return self

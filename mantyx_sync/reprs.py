@@ -87,7 +87,7 @@ def _text(value: str, limit: int) -> str:
     if text and len(text) <= limit + 2:
         return text
     text = repr(value[:limit])  # escapes make it longer than what it shows
-    while len(text) > limit + 1 and len(value) > 1:
+    while len(text) > limit + 2 and len(value) > 1:
         value = value[: max(1, len(value[:limit]) * limit // len(text))]
         text = repr(value)
     return f"{text[:-1]}…{text[-1]}"
@@ -97,7 +97,8 @@ def _one_line(text: str, limit: int) -> str:
     if len(text) > 4 * limit:
         text = text[: 4 * limit] + "…"
     # Quoted text has its line ends escaped already; these are a foreign repr's own.
-    text = " ".join(text.split()) if not text.isprintable() else text
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else "\ufffd" for char in " ".join(text.split()))
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
@@ -116,7 +117,11 @@ def _items(parts: Iterable[Callable[[int], str]], size: int, opening: str, closi
 
 def _mapping(value: Any, limit: int, depth: int) -> str:
     def pair(key: object, item: object) -> Callable[[int], str]:
-        return lambda room: f"{brief(key, 40, depth)}: {brief(item, room, depth)}"
+        def write(room: int) -> str:
+            named = brief(key, max(_LEAST_VALUE, room // 3), depth)
+            return f"{named}: {brief(item, max(_LEAST_VALUE, room - len(named)), depth)}"
+
+        return write
 
     return _items((pair(key, item) for key, item in value.items()), len(value), "{", "}", limit)
 

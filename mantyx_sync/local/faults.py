@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from mantyx_sync.local.http import Request, Response
+from mantyx_sync.reprs import dataclass
 
 __all__ = [
     "Effect",

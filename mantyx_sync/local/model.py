@@ -7,8 +7,10 @@ what it says: text, thinking, tool calls, and at the end why it stopped and what
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Protocol, Sequence, Union
+
+from mantyx_sync.reprs import dataclass
 
 __all__ = [
     "Failure",

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from mantyx_sync.local.chat import ChatStream, chat_body, chat_failure
 from mantyx_sync.local.model import ModelFailure, ModelPart, ModelRequest
+from mantyx_sync.reprs import brief
 
 __all__ = ["OpenAICompatibleModel"]
 
@@ -79,7 +80,7 @@ class OpenAICompatibleModel:
         self._extra_body = dict(extra_body or {})
 
     def __repr__(self) -> str:
-        return f"OpenAICompatibleModel({self.base_url!r}, {self.model!r})"
+        return f"OpenAICompatibleModel({brief(self.base_url)}, {brief(self.model)})"
 
     def complete(self, request: ModelRequest) -> Iterator[ModelPart]:
         """Play one turn. Blocks while the server is silent. Raises `ModelFailure`."""

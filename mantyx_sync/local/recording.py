@@ -21,12 +21,13 @@ import base64
 import binascii
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Mapping, Optional, Union
 from urllib.parse import parse_qsl, urlencode
 
 from mantyx_sync._version import __version__
+from mantyx_sync.reprs import dataclass
 
 __all__ = [
     "BROKEN",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass
 from typing import Callable, Iterable, Mapping, Optional, Union
 from urllib.parse import parse_qsl
 
@@ -21,6 +20,7 @@ from mantyx_sync.local.recording import BROKEN, COMPLETE, NO_ANSWER, Exchange, d
 from mantyx_sync.local.redaction import SLUG
 from mantyx_sync.local.routes import match_route
 from mantyx_sync.local.server import ClientSettings
+from mantyx_sync.reprs import dataclass
 
 __all__ = ["ReplayServer", "UnmatchedRequest"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from mantyx_sync.local.store import Run
+from mantyx_sync.reprs import dataclass
 
 __all__ = ["Sent", "SentRun", "SentToolCall"]
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Dict, Iterable, Mapping, Optional, Sequence, Tuple, Union
 
 from .. import limits
 from ..checks import refusal, seconds, sequence, shown, string, text, whole_number
 from ..errors import MantyxConfigError, cut
+from ..reprs import brief, dataclass
 from ..tools.resolution import CALL_TIMEOUT_S, START_TIMEOUT_S
 from .errors import McpTimeoutError
 from .names import model_names
@@ -56,7 +57,7 @@ class LocalMcpStdioTransport:
 
     def __repr__(self) -> str:
         program = self.command if isinstance(self.command, str) else next(iter(self.command), "")
-        return f"{type(self).__name__}(command={program!r}, cwd={self.cwd!r})"
+        return f"{type(self).__name__}(command={brief(program, 80)}, cwd={brief(self.cwd, 80)})"
 
 
 @dataclass(frozen=True, eq=False)
