@@ -128,8 +128,9 @@ class MantyxClient(SessionCalls, EvalCalls):
     def close(self) -> None:
         """Close connections and let go of every run that is still followed. The runs go on at the server.
 
+        A closed client cannot be used again, nor can its copies with other options; its runs can still be cancelled.
         Handlers at work are told to stop through their context and not waited for. MCP servers that were started for
-        runs and sessions are given up to five seconds to end.
+        runs and sessions are given up to five seconds to end. Again does nothing.
         """
         self._workspace.close()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Callable, Mapping
@@ -70,7 +71,7 @@ class Workspace:
         source = credentials.token_source
         self.base_url = base.text
         self.settings = settings
-        self.api = WorkspaceAPI(
+        self._api = WorkspaceAPI(
             HttpTransport(
                 base,
                 auth=TokenAuth(source) if source is not None else BearerAuth(credentials.reveal()),
@@ -83,6 +84,7 @@ class Workspace:
             credentials.workspace_slug,
         )
         self._slug = credentials.workspace_slug
+        self._closed = threading.Event()  # for all that share it
         self.executor = ToolExecutor(max_tool_workers)
         self.deadlines = Deadlines()
         self._readers: Roster[RunReader] = Roster()
@@ -98,8 +100,22 @@ class Workspace:
             retry=RetryPolicy(max_retries=other.settings.max_retries),
             headers=other.settings.headers,
         )
-        other.api = WorkspaceAPI(transport, self._slug)
+        other._api = WorkspaceAPI(transport, self._slug)
         return other
+
+    @property
+    def api(self) -> WorkspaceAPI:
+        """The routes of the workspace.
+
+        Raises:
+            MantyxError: The client was closed.
+        """
+        self._check_open()
+        return self._api
+
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise MantyxError("the client was closed: make another one, or close it later", code="closed")
 
     @property
     def follow_settings(self) -> FollowSettings:
@@ -107,14 +123,18 @@ class Workspace:
         return FollowSettings(self.settings.stream_idle_timeout, self.settings.reconnect_timeout)
 
     def close(self) -> None:
-        """Let go of every run that is followed, of tools that live elsewhere, of idle threads and of connections."""
+        """Let go of every run that is followed, of tools that live elsewhere, of idle threads and of connections.
+
+        What is asked for from here on is refused; what ends by itself may still say so to the server.
+        """
+        self._closed.set()
         for reader in self._readers.items():
             reader.close()
         keepers = self.keepers.items()
         for keeper in keepers:
             keeper.give_up()
         self.executor.close()
-        self.api.transport.close()
+        self._api.transport.close()
         join_keepers(keepers, CLOSE_S)
 
     def cancel_run(self, run_id: str) -> None:
@@ -127,7 +147,7 @@ class Workspace:
     def give_up(self, run_id: str) -> None:
         """Ask the server to cancel a run that nobody follows any more; wait for that less than a second."""
         with contextlib.suppress(Exception):  # a hook or token source of the caller's may raise whatever it likes
-            self.api.cancel_run(run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
+            self._api.cancel_run(run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
 
     def create(
         self,
@@ -219,6 +239,7 @@ class Workspace:
         Args:
             report: Whom to tell, and to leave open. `None` tells whom the client has.
         """
+        self._check_open()
         tools = () if tools is OMITTED else tools
         if report is not None:
             return open_tools(tools, deadline, self.keepers, report)
@@ -294,7 +315,7 @@ class Workspace:
         request = request_id(answer.headers) if answer is not None else None
         limits = rate_limit(answer.headers) if answer is not None else None
         reader = RunReader(
-            self.api,
+            self._api,
             run_id,
             stream_url,
             self.follow_settings,
@@ -314,7 +335,7 @@ class Workspace:
         )
         self._readers.add(reader)
         run = Run(
-            self.api,
+            self._api,
             reader,
             self.deadlines,
             deadline=deadline,
@@ -323,6 +344,7 @@ class Workspace:
             rate_limit=limits,
         )
         try:
+            self._check_open()  # looked at behind `add`: who closes says so first, and then closes all that are there
             reader.start()
         except BaseException:
             reader.close(join=0.0)

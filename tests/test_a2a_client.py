@@ -1200,6 +1200,31 @@ def test_no_limit_is_none_for_a_client_and_infinity_for_a_call(way: str) -> None
         assert client.send("hi", timeout=None if way == "of the client" else math.inf).text
 
 
+METHODS = {
+    "open": lambda client: client.open(),
+    "card": lambda client: client.card,
+    "refresh_card": lambda client: client.refresh_card(),
+    "get_extended_card": lambda client: client.get_extended_card(),
+    "send": lambda client: client.send("hi"),
+    "stream": lambda client: client.stream("hi"),
+    "resubscribe": lambda client: client.resubscribe("t"),
+    "get_task": lambda client: client.get_task("t"),
+    "cancel_task": lambda client: client.cancel_task("t"),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_closed_client_refuses_whatever_it_is_asked(method: str) -> None:
+    with Agent() as agent:
+        client = A2AClient(agent.url)
+        client.close()
+        client.close()
+        with pytest.raises(A2AError, match="the client was closed: make another one") as caught:
+            METHODS[method](client)
+        assert caught.value.code == "closed"
+        assert agent.seen == []
+
+
 def test_an_auth_object_signs_each_request() -> None:
     def sign(request: Any) -> Any:
         request.headers["X-Signed"] = request.method

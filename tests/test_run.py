@@ -29,7 +29,7 @@ from mantyx_sync import (
     tool,
 )
 from mantyx_sync.local import Failure, LocalServer, Pause, ScriptedModel, Thinking, ToolUse, TurnEnd, Usage
-from mantyx_sync.local.faults import answer, rate_limited
+from mantyx_sync.local.faults import answer, hold_answer, rate_limited
 from tests.scripted_runs import (
     RUN_ID,
     SPEC,
@@ -820,6 +820,72 @@ def test_a_setting_that_cannot_be_used_is_refused_by_name(settings: dict[str, An
         MantyxClient(**{**GOOD, **settings})
     assert "secret" not in str(caught.value)
     assert "two words" not in str(caught.value)
+
+
+ASKING: dict[str, Callable[[MantyxClient], object]] = {
+    "run_agent": lambda client: client.run_agent(**SPEC),
+    "stream_agent": lambda client: client.stream_agent(**SPEC),
+    "attach_run": lambda client: client.attach_run("run_1"),
+    "map": lambda client: next(client.map(["a"])),
+    "create_session": lambda client: client.create_session(system_prompt="Help."),
+    "get_run": lambda client: client.get_run("run_1"),
+    "list_runs": lambda client: client.list_runs(),
+    "request": lambda client: client.request("GET", "/models"),
+    "list_eval_datasets": lambda client: client.list_eval_datasets(),
+    "run_eval": lambda client: client.run_eval(dataset_id="d", agent_id="a"),
+    "with_options": lambda client: client.with_options(max_retries=1),
+}
+
+
+@pytest.mark.parametrize("method", ASKING)
+def test_a_closed_client_refuses_whatever_it_is_asked(method: str) -> None:
+    with serve(*STORY) as server:
+        client = client_of(server)
+        copy = client.with_options(max_retries=1)
+        client.close()
+        client.close()
+        for closed in (client, copy):
+            with pytest.raises(MantyxError, match="the client was closed: make another one") as caught:
+                ASKING[method](closed)
+            assert caught.value.code == "closed"
+        assert not server.requests
+
+
+def test_what_a_client_made_is_closed_with_it_but_runs_can_be_cancelled() -> None:
+    held = Held()
+    with serve(*held.turns) as server:
+        client = client_of(server)
+        session = client.create_session(system_prompt="Help.")
+        run = client.start_agent(**SPEC)
+        wait_for(held.reached, "the run does not begin")
+        client.close()
+        with pytest.raises(MantyxError, match="the client was closed"):
+            session.send("Hello?")
+        run.cancel()
+        wait_until(lambda: server.runs[0].status == "cancelled", "it was not cancelled")
+
+
+def test_a_run_that_is_created_while_its_client_is_closed_is_cancelled() -> None:
+    held, gate = Held(), threading.Event()
+    with serve(*held.turns) as server:
+        client = client_of(server)
+        fault = server.faults.add(hold_answer(gate), route="create")
+        errors: list[BaseException] = []
+
+        def create() -> None:
+            try:
+                client.start_agent(**SPEC)
+            except MantyxError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=create)
+        thread.start()
+        wait_for(fault.struck, "the run is not created")
+        client.close()
+        gate.set()
+        thread.join(DEADLINE_S)
+        assert [error.code for error in errors] == ["closed"]  # type: ignore[attr-defined]  # ours
+        wait_until(lambda: server.runs[0].status == "cancelled", "the run was left going")
 
 
 def test_with_options_changes_settings_and_shares_the_rest() -> None:

@@ -93,7 +93,8 @@ class Link:
         state = self._own_state()
         with state.lock:
             if state.is_closed:
-                raise McpError(f"{self.label}: the client was closed", code="closed")
+                what = "the client was closed: make another one, or close it later"
+                raise McpError(f"{self.label}: {what}", code="closed")
             if state.line is not None and state.line is not lost:
                 return state.line
             state.line = None

@@ -21,7 +21,7 @@ from .addresses import shown_url
 from .card import AgentCard
 from .connection import Connection
 from .discovery import fetch_card
-from .errors import A2ACardError, A2AProtocolError
+from .errors import A2ACardError, A2AError, A2AProtocolError
 from .given import (
     Content,
     checked_timeout,
@@ -124,6 +124,7 @@ class A2AClient:
             retry=RetryPolicy(integer(max_retries, "max_retries", 0, 100)),
         )
         self._questions = Questions()
+        self._is_closed = False
         self._known: Tuple[AgentCard, Connection] | None = None
         self._given: AgentCard | None = None
         if card is not None:
@@ -145,7 +146,8 @@ class A2AClient:
         self.close()
 
     def close(self) -> None:
-        """Close idle connections. Later calls open new ones; streams that are being read go on."""
+        """Close idle connections. A closed client cannot be used again; streams that are being read go on."""
+        self._is_closed = True
         self._access.close()
 
     # ------------------------------------------------------------------------------------------- the card
@@ -341,6 +343,9 @@ class A2AClient:
     # ------------------------------------------------------------------------------------------- inside
 
     def _patience(self, timeout: float | None, cancelled: threading.Event | None) -> Patience:
+        """Begin to wait, for what is asked for now."""
+        if self._is_closed:
+            raise A2AError(f"{self!r}: the client was closed: make another one, or close it later", code="closed")
         seconds_left = self.timeout if timeout is None else checked_timeout(timeout, "timeout")
         return Patience.of(seconds_left, checked_event(cancelled, "cancelled"))
 
