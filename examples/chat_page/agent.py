@@ -56,6 +56,7 @@ HEADERS = {
 
 HEARTBEAT_S = 2.0  # within that, or twice that, a server notices that a reader has left while nothing is written
 RUN_TIMEOUT_S = 300.0
+WORD_PAUSE_S = 0.04  # for the eye: the embedded server's rule model would have its answer at once
 SHOWN_WHOLE = ("thinking_delta", "assistant_message", "local_tool_call", "local_tool_result_in", "tool_result")
 AGENT: Any = {
     "system_prompt": "You help customers of a small garden shop. Use the tools. Answer shortly, in Markdown.",
@@ -76,8 +77,7 @@ def client() -> MantyxClient:
     """Return the client of this process, made when it is first needed: after a server's fork, not before."""
     with _making:
         if not _clients:
-            # The pause between words is for the eye: the rule model would have its answer at once.
-            _clients.append(_open.enter_context(connect(RuleModel(word_delay=0.04))))
+            _clients.append(_open.enter_context(connect(RuleModel(word_delay=WORD_PAUSE_S))))
         return _clients[0]
 
 

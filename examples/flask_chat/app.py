@@ -53,15 +53,15 @@ def events() -> Response:
 
 
 @app.post("/stop")
-def stop() -> tuple[str, int]:
+def stop() -> dict[str, Any]:
     agent.stop(session.get("id"), request.get_data())
-    return "", 204
+    return {}
 
 
 @app.post("/new")
-def new() -> tuple[str, int]:
+def new() -> dict[str, Any]:
     agent.end_session(session.pop("id", None))
-    return "", 204
+    return {}
 
 
 def streamed(stream: EventStream) -> Response:

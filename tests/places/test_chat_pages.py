@@ -197,8 +197,13 @@ def test_a_reload_in_the_middle_goes_on_and_shows_everything_once(browser: Brows
     with opened(browser, site) as page:
         ask(page, first)
         expect_end(page)
-        ask(page, second)
+        with stage.held_tool_result():
+            ask(page, second)
+            page.wait_for_selector(".tool[data-state=running]")
+            page.reload()  # with nothing but the page gone, its tool goes on
+            page.wait_for_selector(".tool[data-state=running]")
         expect_text(page, ".text", "Hello!", "It is being")
+        page.wait_for_selector(".tool[data-state=done]")
         page.reload()
         expect_text(page, ".text", "Hello!", "It is being")
         page.wait_for_selector("#stop:visible")

@@ -41,6 +41,7 @@ async function deliver(turn, id) {
     }
     const { run } = await reached();
     if (run?.message === id) return follow(watcher(turn), looking("events"));
+    await pause(250 * attempt);
   }
 }
 
@@ -136,6 +137,7 @@ async function load() {
 
 async function startNew() {
   await call("new", {}).catch(() => null);
+  others.postMessage("new");
   clear();
   $("welcome").hidden = false;
   showState();
@@ -181,7 +183,7 @@ for (const button of document.querySelectorAll(".suggestions button"))
     text.focus({ preventScroll: true });
   });
 
-// Another window of this browser asked something: show it here too.
+// Another window of this browser asked something, or began anew: show it here too.
 others.addEventListener("message", () => current || load());
 
 function grow() {
@@ -236,6 +238,7 @@ addEventListener("resize", keepUp);
 conversation.addEventListener("click", ({ target }) => {
   if (target.closest("summary")) isFollowing = false; // what was opened is what the reader wants to see
 });
+conversation.addEventListener("toggle", keepUp, { capture: true });
 
 $("down").addEventListener("click", () => {
   isFollowing = true;

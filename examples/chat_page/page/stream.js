@@ -22,7 +22,7 @@ export class Lost extends Error {}
 /** Ask for JSON, or post some. Throws `Refused` or `Lost`. */
 export async function call(path, body) {
   const response = await request(path, body === undefined ? {} : { method: "POST", body: JSON.stringify(body) });
-  return response.status === 204 ? null : response.json();
+  return response.json();
 }
 
 /** Post a message; the answer is the stream of its run. */

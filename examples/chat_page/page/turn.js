@@ -161,8 +161,9 @@ export class Turn {
     this.onGrowth?.();
   }
 
-  note(words) {
+  note(words, icon = "info") {
     const note = stamp("t-note");
+    note.querySelector("use").setAttribute("href", `#i-${icon}`);
     note.querySelector("span").textContent = words;
     this.put(note);
   }
@@ -172,9 +173,10 @@ export class Turn {
     if (this.isOver) return;
     this.end("failed");
     const notice = stamp("t-notice");
-    notice.querySelector(".what").textContent = REASONS[code] ?? "Something went wrong, and there is no answer.";
+    const words = REASONS[code];
+    notice.querySelector(".what").textContent = words ?? "Something went wrong, and there is no answer.";
     notice.querySelector(".why").textContent = why;
-    notice.querySelector(".why").hidden = !why;
+    notice.querySelector(".why").hidden = Boolean(words) || !why;
     const button = notice.querySelector("button");
     button.textContent = "Try again";
     button.hidden = !(canRetry && this.retry);
@@ -256,7 +258,7 @@ const TAKERS = {
   },
   cancelled() {
     this.end("stopped");
-    this.note("Stopped.");
+    this.note("Stopped.", "stop");
   },
 };
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chat_page import agent
-from django.http import FileResponse, HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, JsonResponse, StreamingHttpResponse
 from django.views.decorators.csrf import ensure_csrf_cookie
 from django.views.decorators.http import require_GET, require_POST
 
@@ -33,15 +33,15 @@ def events(request: HttpRequest) -> StreamingHttpResponse:
 
 
 @require_POST
-def stop(request: HttpRequest) -> HttpResponse:
+def stop(request: HttpRequest) -> JsonResponse:
     agent.stop(request.session.get("id"), request.body)
-    return HttpResponse(status=204)
+    return JsonResponse({})
 
 
 @require_POST
-def new(request: HttpRequest) -> HttpResponse:
+def new(request: HttpRequest) -> JsonResponse:
     agent.end_session(request.session.pop("id", None))
-    return HttpResponse(status=204)
+    return JsonResponse({})
 
 
 def streamed(stream: EventStream) -> StreamingHttpResponse:
