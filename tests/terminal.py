@@ -124,8 +124,8 @@ class Program:
         """Read until something is so."""
         deadline = time.monotonic() + DEADLINE_S
         while not is_so():
-            assert time.monotonic() < deadline, self.raw
-            assert self.read(0.05) or self.process.poll() is None or is_so(), self.raw
+            assert time.monotonic() < deadline, self.display.lines
+            assert self.read(0.05) or self.process.poll() is None or is_so(), self.display.lines
 
     def until_shown(self, text: str) -> None:
         """Read until a text is on the screen."""
@@ -156,7 +156,7 @@ class Program:
         """Wait for the end of the program and return its exit code."""
         deadline = time.monotonic() + DEADLINE_S
         while self.process.poll() is None:
-            assert time.monotonic() < deadline, self.raw
+            assert time.monotonic() < deadline, self.display.lines
             if self._ours >= 0:
                 self.read(0.05)
             else:

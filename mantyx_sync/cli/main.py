@@ -53,7 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _signals():
             code = int(options.run(options))
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
             return code
     except Unusable as error:
         _say(str(error))
@@ -120,7 +121,8 @@ def _signals() -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    print(f"{_program()}: {plain(text) if is_terminal(sys.stderr) else text}", file=sys.stderr)
+    with contextlib.suppress(OSError, ValueError):  # there may be nobody to tell
+        print(f"{_program()}: {plain(text) if is_terminal(sys.stderr) else text}", file=sys.stderr)
 
 
 def _program() -> str:

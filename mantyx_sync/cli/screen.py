@@ -7,6 +7,7 @@ lines that is redrawn stands below whatever was written last, and what is writte
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import select
@@ -188,12 +189,19 @@ class Screen:
         erase = _ERASE_BELOW if self._is_drawn else ""
         block = self._drawing()
         self._is_drawn = bool(block)
-        if self._is_shared or stream is self.err:  # in one piece, so that nothing flickers
+        if stream is self.err:
+            self._write_about(f"{erase}{text}{block}")
+        elif self._is_shared:  # in one piece, so that nothing flickers
             _write(stream, f"{erase}{text}{block}")
-            return
-        _write(self.err, erase)
-        _write(stream, text)
-        _write(self.err, block)
+        else:
+            self._write_about(erase)
+            _write(stream, text)
+            self._write_about(block)
+
+    def _write_about(self, text: str) -> None:
+        """Write what is about the run; where nobody reads that any more, the run goes on all the same."""
+        with contextlib.suppress(OSError, ValueError):
+            _write(self.err, text)
 
     def _drawing(self) -> str:
         """Return what draws the block below the cursor and brings the cursor back.
@@ -261,7 +269,12 @@ def _write(stream: IO[str], text: str) -> None:
     except UnicodeEncodeError:  # an old encoding, or half of a surrogate pair
         encoding = getattr(stream, "encoding", None) or "ascii"
         stream.write(text.encode(encoding, "replace").decode(encoding))
-    stream.flush()
+    try:
+        stream.flush()
+    except OSError as error:
+        if error.errno == errno.EIO:  # the window of the terminal was closed
+            raise BrokenPipeError(error.errno, error.strerror) from error
+        raise
 
 
 def _is_same_terminal(one: IO[Any], other: IO[Any]) -> bool:
