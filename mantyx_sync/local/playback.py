@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from mantyx_sync.local.matching import without_slug
 from mantyx_sync.local.recording import CLIENT_LEFT, COMPLETE, Exchange, Piece
@@ -21,7 +21,8 @@ __all__ = ["Plan", "Step", "Tape", "split_frames"]
 _FRAME = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r)", re.DOTALL)
 _WITH_ID = re.compile(r"/(?:agent-runs|agent-sessions|eval-runs)/([^/]+)")
 _AGENT_RUN = re.compile(rb'"agentRunId"\s*:\s*"([^"]+)"')
-_ENDS_A_STREAM = frozenset({"result", "error", "cancelled", "run_completed", "run_error", "run_cancelled"})
+_STATUSES = {"result": "succeeded", "error": "failed", "cancelled": "cancelled"}
+_ENDS_A_STREAM = frozenset({*_STATUSES, "run_completed", "run_error", "run_cancelled"})
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class _Frame:
     kind: str
     data: bytes
     piece: Piece
+    envelope: Mapping[str, Any]
 
 
 def split_frames(pieces: Iterable[Piece]) -> list[_Frame]:
@@ -93,7 +95,7 @@ def _read_frame(data: bytes, piece: Piece) -> _Frame:
         kind = str(envelope.get("type") or kind)
         number = envelope.get("seq")
         seq = number if seq is None and isinstance(number, int) else seq
-    return _Frame(seq, kind, data, piece)
+    return _Frame(seq, kind, data, piece, envelope if isinstance(envelope, dict) else {})
 
 
 class Tape:
@@ -162,6 +164,24 @@ class Tape:
         headers = tuple(first.answer_headers)
         return Plan(first.status, headers, False, None, 0.0, steps, end, last, _title(final), highest)
 
+    def snapshot(self, path: str, have_come: Callable[[frozenset[int]], bool]) -> dict[str, Any] | None:
+        """Return how a run stands by what was recorded of its stream; `None` if that was not, or is no run's.
+
+        Args:
+            path: The stream's.
+            have_come: Tells whether requests that the run's end waits for have come.
+        """
+        streams = [e for e in self.exchanges if e.is_stream and without_slug(e.path) == path]
+        if not streams or "/agent-runs/" not in path:
+            return None
+        snapshot: dict[str, Any] = {"id": _id_in(path), "status": "running", "metadata": {}}
+        last = [frame for stream in streams for frame in split_frames(stream.pieces) if frame.kind in _STATUSES]
+        if last:
+            causes = [cause.number for cause in self._causes(streams[-1]) if cause.order < last[0].piece.order]
+            if have_come(frozenset(causes)):
+                snapshot.update(_outcome(last[0]))
+        return snapshot
+
     def _steps(
         self, exchange: Exchange, pieces: Sequence[Piece], since: float, since_order: int
     ) -> tuple[tuple[Step, ...], Step]:
@@ -195,6 +215,20 @@ def _changes_a_run(exchange: Exchange) -> bool:
 def _id_in(path: str) -> str:
     found = _WITH_ID.search(path)
     return found.group(1) if found else ""
+
+
+def _outcome(terminal: _Frame) -> dict[str, Any]:
+    """Return what a snapshot says of a run that has ended with this event."""
+    data = terminal.envelope.get("data")
+    said: Mapping[str, Any] = data if isinstance(data, dict) else {}
+    status = _STATUSES[terminal.kind]
+    if terminal.kind == "result" and said.get("subtype", "success") != "success":
+        status = "failed"
+    found = {"status": status, "finalText": said.get("text", said.get("partialText")), "error": said.get("error")}
+    if status == "failed":
+        reason = {"errorClass": said.get("errorClass", said.get("subtype")), "finishReason": said.get("finishReason")}
+        found["failureReason"] = reason
+    return {**found, **{name: said.get(name) for name in ("tokens", "turns", "model", "structuredOutput", "plan")}}
 
 
 def _title(exchange: Exchange) -> str:

@@ -281,7 +281,7 @@ class _Reader:
             return True
         try:
             self._take(number, line)
-        except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
             if isinstance(error, RecordingError):
                 raise
             what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)

@@ -24,7 +24,7 @@ SLUG = "recorded"
 """What stands for the workspace's slug in a recording."""
 
 MIN_LEARNED_CHARS = 6
-"""A shorter secret is taken out where it stands only: looked for everywhere, it would be found in other words."""
+"""A shorter secret is taken out where it stands alone: looked for everywhere, it would be found in other words."""
 
 _SECRET_FIELDS = (
     "authorization",
@@ -60,14 +60,18 @@ _IDENTITY = ("sub", "email", "name", "given_name", "family_name", "preferred_use
 _NAME_PATTERN = "|".join(name.replace("_", "[_-]?") for name in _SECRET_FIELDS)
 # In JSON, and in JSON within a string of JSON, where the quotes are escaped.
 _FIELD = re.compile(rf'(\\*"(?:{_NAME_PATTERN})\\*"\s*:\s*\\*")((?:[^"\\]|\\+[^"])+)', re.IGNORECASE)
-_LOOKS_SECRET = (
-    (re.compile(r"\bmantyx_(?:at|rt|oas)_[\w-]+"), REDACTED),
-    (re.compile(r"\bmantyx_(?=[\w-]*\d)[A-Za-z0-9-]{16,}\b"), REDACTED),
-    (re.compile(r"(\b(?:bearer|basic)\s+)(?=[^\s\"\\]*\d)[\w.~+/=-]{8,}", re.IGNORECASE), rf"\1{REDACTED}"),
-    (re.compile(r"\bsk-[\w-]{16,}"), REDACTED),
-    (re.compile(r"\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"), REDACTED),
-    (re.compile(r"(?<=://)[^/\s:@\"\\]*:[^/\s@\"\\]+(?=@)"), REDACTED),
-    (re.compile(rf"([?&](?:{_NAME_PATTERN}|key|sig|signature|auth)=)[^&\s\"\\#]+", re.IGNORECASE), rf"\1{REDACTED}"),
+_LOOKS_SECRET = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        r"\b(?P<secret>mantyx_(?:at|rt|oas)_[\w-]+)",
+        r"\b(?P<secret>mantyx_(?=[\w-]*\d)[a-z0-9-]{16,})\b",
+        r"\b(?:bearer|basic)\s+(?P<secret>(?=[^\s\"\\]*\d)[\w.~+/=-]{8,})",
+        r"\b(?P<secret>sk-[\w-]{16,})",
+        r"\b(?P<secret>eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)",
+        r"://[^/\s:@\"\\]*:(?P<secret>[^/\s@\"\\]+)@",
+        r"://(?P<secret>[^/\s@\"\\:]+)(?=@|:[^/\s@\"\\]+@)",
+        rf"[?&](?:{_NAME_PATTERN}|key|sig|signature|auth)=(?P<secret>[^&\s\"\\#]+)",
+    )
 )
 
 
@@ -76,8 +80,16 @@ def is_secret_header(name: str) -> bool:
     return _SECRET_HEADER.search(name) is not None and not _HARMLESS_HEADER.search(name)
 
 
-def _looks_random(value: str) -> bool:
-    return len(value) >= 16 and " " not in value and re.search(r"\d", value) is not None
+def _is_distinctive(value: str) -> bool:
+    """Tell whether a value can be looked for everywhere: a password may be a word that others use as well."""
+    if len(value) < MIN_LEARNED_CHARS or REDACTED in value or value.isdecimal():
+        return False
+    return len(value) >= 20 or re.search(r"\d", value) is not None
+
+
+def _hide(found: re.Match[str]) -> str:
+    start, end = found.span("secret")
+    return found.group()[: start - found.start()] + REDACTED + found.group()[end - found.start() :]
 
 
 def _is_secret_field(name: object) -> bool:
@@ -115,8 +127,8 @@ class Redactor:
         return set(self._learned)
 
     def learn_secret(self, value: object) -> None:
-        """Note a secret, unless it is too short to be told from other words."""
-        if isinstance(value, str) and len(value) >= MIN_LEARNED_CHARS and REDACTED not in value:
+        """Note a secret, unless it cannot be told from other words."""
+        if isinstance(value, str) and _is_distinctive(value):
             self._learned.add(value)
             self._replacements = None
 
@@ -151,11 +163,15 @@ class Redactor:
                 for name, value in content:
                     if _is_secret_field(name):
                         self.learn_secret(value)
-        for name, value in exchange.answer_headers:
-            if name.lower() == "set-cookie":
-                self.learn_secret(value.partition(";")[0].partition("=")[2].strip())
-        for found in _FIELD.finditer(exchange.answer_body.decode("utf-8", "replace")):
-            self.learn_secret(found.group(2))
+        texts = [exchange.answer_body.decode("utf-8", "replace")]
+        if exchange.body is not None and exchange.body[0] != "base64":
+            texts.append(json.dumps(exchange.body[1], ensure_ascii=False))
+        for text in texts:
+            for found in _FIELD.finditer(text):
+                self.learn_secret(found.group(2))
+            for pattern in _LOOKS_SECRET:
+                for found in pattern.finditer(text):
+                    self.learn_secret(found.group("secret"))
 
     def _learn_json(self, value: Any) -> None:
         if isinstance(value, dict):
@@ -172,10 +188,11 @@ class Redactor:
 
     def _learn_tool_headers(self, headers: Mapping[str, Any]) -> None:
         # All of them are taken out where they stand. Not all may be looked for elsewhere: `Accept` has one, too.
-        for name, value in headers.items():
-            if isinstance(value, str) and (is_secret_header(name) or _looks_random(value)):
+        texts = {name: value for name, value in headers.items() if isinstance(value, str)}
+        self.learn_headers(texts)
+        for name, value in texts.items():
+            if not is_secret_header(name) and len(value) >= 16 and " " not in value and "/" not in value:
                 self.learn_secret(value)
-                self.learn_secret(value.partition(" ")[2].strip())
 
     # --------------------------------------------------------------------------------- cleaning
 
@@ -205,8 +222,8 @@ class Redactor:
             if secret in text:
                 text = text.replace(secret, replacement)
         text = _FIELD.sub(rf"\1{REDACTED}", text)
-        for pattern, replacement in _LOOKS_SECRET:
-            text = pattern.sub(replacement, text)
+        for pattern in _LOOKS_SECRET:
+            text = pattern.sub(_hide, text)
         for slug in self._slugs:
             for form in {slug, quote(slug, safe="")}:
                 text = re.sub(rf"(/workspaces/){re.escape(form)}(?![^/?#\s\"'\\])", rf"\1{SLUG}", text)

@@ -122,10 +122,12 @@ class Upstream:
             release=release,
         )
 
-    def without_origin(self, body: bytes) -> bytes:
-        """Turn addresses at the real server into such at whatever server the client asks."""
-        for form in (self._own.base.text, self._own.base.text.replace("/", "\\/")):
-            body = body.replace(f'"{form}'.encode(), b'"')
+    def as_ours(self, body: bytes) -> bytes:
+        """Turn addresses at the real server into such at the one that the client asks, and the slug into its own."""
+        base, slug = self._own.base.text, quote(self._slug, safe="")
+        for old, new in ((f'"{base}', '"'), (f"/workspaces/{slug}/", f"/workspaces/{SLUG}/")):
+            body = body.replace(old.encode(), new.encode())
+            body = body.replace(old.replace("/", "\\/").encode(), new.replace("/", "\\/").encode())
         return body
 
 
@@ -184,6 +186,17 @@ class Notes:
             exchange.end_at, exchange.end_order = exchange.at, exchange.order
             self._exchanges.append(exchange)
         return exchange
+
+    def credentials_in(self, headers: Mapping[str, str]) -> None:
+        """Note what the headers of an answer hold that is to be in no file; they themselves are not passed on."""
+        finder = Redactor()
+        for name, value in headers.items():
+            if name.lower() == "set-cookie":
+                finder.learn_secret(value.partition(";")[0].partition("=")[2].strip())
+            elif is_secret_header(name):
+                finder.learn_secret(value)
+        with self._lock:
+            self._credentials |= finder.learned
 
     def head(self, exchange: Exchange, status: int, headers: list[tuple[str, str]], length: int | None) -> None:
         """Note the beginning of an answer."""
@@ -287,6 +300,7 @@ class Relay:
                 self._fail(error)
             return
         try:
+            self._notes.credentials_in(opened.headers)
             headers = _passed_back(opened.headers)
             if opened.media_type == "application/json":
                 self._pass_on_whole(opened, headers)
@@ -335,7 +349,7 @@ class Relay:
                 break
             pieces.append(part)
         body = b"".join(pieces)
-        changed = self._upstream.without_origin(body)
+        changed = self._upstream.as_ours(body)
         if changed != body:
             pieces = [changed]
         length: Optional[int] = len(changed) if how == COMPLETE else max(len(changed) + 1, _announced(opened) or 0)

@@ -50,8 +50,8 @@ class ReplayServer(LoopbackServer):
     Answers are those of the recording, byte for byte and piece by piece: errors, 429s, event streams and connections
     that broke off. Requests are told apart by method, path, query and body; the same request is answered in the order
     in which it was recorded, different ones in any. A stream waits where it had waited for the result of a tool or for
-    a cancellation. A stream that breaks, by a fault say, can be resumed behind any event. Any credential and any
-    workspace will do.
+    a cancellation. A stream that breaks, by a fault say, can be resumed behind any event, and its run be asked how it
+    stands. Any credential and any workspace will do.
 
     A request that was not recorded gets status 400 with the differences; if it was the result of a tool, its run ends
     with that error, too. They are kept in `unmatched`. A server that is started again plays from the beginning.
@@ -160,7 +160,7 @@ class ReplayServer(LoopbackServer):
             return self._open_stream(asked, read_last_seq(request))
         exchange, comparison = self._find(asked)
         if exchange is None:
-            return self._refuse_unmatched(asked, comparison)
+            return self._snapshot(asked) or self._refuse_unmatched(asked, comparison)
         self._renamed.update(comparison.renamed if comparison is not None else {})
         answer = self._play(self._tape.plan(exchange, self._renamed))
         self._use(exchange)
@@ -211,6 +211,14 @@ class ReplayServer(LoopbackServer):
         # Opened elsewhere than it was: the places where it was opened then will hardly be asked for.
         self._used.update(exchange.number for exchange in self._same_route(asked) if exchange.is_stream)
         return self._play(plan)
+
+    def _snapshot(self, asked: Asked) -> Response | None:
+        """Tell how a run stands whose stream was recorded: a client asks when its stream breaks."""
+        if asked.method != "GET":
+            return None
+        stream = f"{asked.path}/stream"
+        snapshot = self._tape.snapshot(stream, lambda needs: all(number in self._arrived for number in needs))
+        return None if snapshot is None else json_response(200, snapshot)
 
     def _use(self, exchange: Exchange) -> None:
         self._used.add(exchange.number)
@@ -298,14 +306,14 @@ class _Playing:
         self._next = 0
         self._before = time.monotonic()
         self._timer: Optional[Timer] = None
-        self._later: Optional[Later] = None
+        self._has_begun = False
         self._tail = b""
         self._is_over = False
 
     @property
     def missing(self) -> list[int]:
         """The requests that the next step still waits for."""
-        if self._is_over or self._next >= len(self._steps):
+        if self._is_over or not self._has_begun:
             return []
         return [number for number in self._steps[self._next].needs if self._server.arrived(number) is None]
 
@@ -316,7 +324,7 @@ class _Playing:
             return Later(self._left)  # its client had left before the answer came; this one will, too
         if pause <= 0:
             return self._answer()
-        self._later = later = Later(self._left)
+        later = Later(self._left)
         self._timer = self._server.call_at(time.monotonic() + pause, lambda: later.give(self._answer()))
         return later
 
@@ -326,6 +334,7 @@ class _Playing:
             self._over()
             return NoAnswer()
         self._before = time.monotonic()
+        self._has_begun = True
         self.go_on()
         return RelayedResponse(plan.status, plan.headers, self._log, self._length())
 
@@ -337,6 +346,8 @@ class _Playing:
 
     def go_on(self) -> None:
         """Send what may be sent by now."""
+        if not self._has_begun:
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
