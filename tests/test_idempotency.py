@@ -29,7 +29,7 @@ from mantyx_sync import (
     tool,
 )
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
-from mantyx_sync.local.faults import lose_answer
+from mantyx_sync.local.faults import lose_answer, rewrite
 from mantyx_sync.local.model import Failure, Pause
 from mantyx_sync.recovery import IDEMPOTENCY_KEY, RECOVERY_KEY
 from tests.scripted_runs import (
@@ -331,6 +331,13 @@ def test_a_message_is_said_once_in_its_session() -> None:
         assert len(one.history()) == 2
         assert other.send("Bye", idempotency_key=KEY).text == "You said: Bye", "the key is the session's"
         assert len(server.runs) == 3
+
+
+def test_a_message_is_found_where_the_server_does_not_say_whose_a_run_is() -> None:
+    with LocalServer() as server, client_of(server) as client:
+        server.faults.add(rewrite(lambda body: body.replace(b'"sessionId"', b'"x"')), route="list", times=2)
+        session = client.create_session(system_prompt="x")
+        assert len({session.send("Hello", idempotency_key=KEY).run_id for _ in range(2)}) == 1
 
 
 def test_an_open_call_of_a_session_is_answered_by_its_own_tools() -> None:
