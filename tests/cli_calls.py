@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sys
-from typing import Any
+import threading
+from typing import Any, Callable, Iterator
 
 import pytest
 
 from mantyx_sync.cli import main
-from mantyx_sync.local import LocalServer
+from mantyx_sync.local import LocalServer, ModelRequest, Pause, ScriptedModel
 
-__all__ = ["Cli", "use_server"]
+__all__ = ["SETTINGS", "Cli", "Stop", "serving", "use_server", "variables", "wait_for"]
 
 SETTINGS = ("MANTYX_API_KEY", "MANTYX_ACCESS_TOKEN", "MANTYX_WORKSPACE_SLUG", "MANTYX_BASE_URL", "MANTYX_LOG")
 
 
+def variables(server: LocalServer) -> dict[str, str]:
+    """Return what the environment says of a server."""
+    return {
+        "MANTYX_BASE_URL": server.url,
+        "MANTYX_API_KEY": server.api_key,
+        "MANTYX_WORKSPACE_SLUG": server.workspace_slug,
+    }
+
+
 def use_server(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the environment name a server."""
-    monkeypatch.setenv("MANTYX_BASE_URL", server.url)
-    monkeypatch.setenv("MANTYX_API_KEY", server.api_key)
-    monkeypatch.setenv("MANTYX_WORKSPACE_SLUG", server.workspace_slug)
+    for name, value in variables(server).items():
+        monkeypatch.setenv(name, value)
+
+
+@contextlib.contextmanager
+def serving(script: Any) -> Iterator[LocalServer]:
+    """Run a server whose model plays a script."""
+    with LocalServer(ScriptedModel(script)) as server:
+        yield server
+
+
+class Stop:
+    """A script that writes a word and waits: `reached` is set then, and `go` lets it go on."""
+
+    def __init__(self) -> None:
+        self.go, self.reached = threading.Event(), threading.Event()
+
+    def __call__(self, _request: ModelRequest) -> Any:
+        return [["It was ", Pause(self.go, self.reached), "shipped."]]
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Wait until something is so."""
+    pause = threading.Event()
+    for _ in range(1000):
+        if is_so():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not come about")
 
 
 class Cli:

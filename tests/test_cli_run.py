@@ -29,7 +29,7 @@ from mantyx_sync.local import (
 )
 from mantyx_sync.local.faults import Effect, Fault, answer, cut, drop
 
-from .cli_calls import SETTINGS, Cli, use_server
+from .cli_calls import SETTINGS, Cli, use_server, wait_for
 
 ROOT = Path(__file__).parent.parent
 
@@ -92,15 +92,6 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 ORDER = [["Let me look. ", ToolUse("get_order", {"order_id": "17"})], ["It was ", "shipped."]]
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    pause = threading.Event()
-    for _ in range(1000):
-        if is_so():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not come about")
 
 
 def body(server: LocalServer, route: str = "create") -> Any:
