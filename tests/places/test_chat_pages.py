@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 
 import pytest
 
+from mantyx_sync import MantyxClient
 from mantyx_sync.local import Failure, LocalServer, Pause, ScriptedModel, Thinking, ToolUse
 from mantyx_sync.local.faults import hold
 from mantyx_sync.local.store import Run
@@ -260,6 +261,43 @@ def test_a_failed_answer_says_so_and_is_asked_for_again(browser: Browser, django
         expect_end(page)
         expect_text(page, ".said", question)
         assert page.locator(".notice").count() == 0
+
+
+def test_a_conversation_that_has_ended_is_begun_anew(browser: Browser, django: Served, stage: Stage) -> None:
+    first, second = stage.play(["Hello!"]), stage.play(["Hello again!"])
+    with opened(browser, django) as page:
+        ask(page, first)
+        expect_end(page)
+        with MantyxClient(**stage.server.client_settings()) as client:
+            client.end_session(stage.run(first).session_id or "")
+        ask(page, second)
+        expect_end(page, "failed")
+        assert "has ended" in page.inner_text(".notice .what")
+        page.get_by_role("button", name="Try again").click()
+        expect_text(page, ".text", "Hello!", "Hello again!")
+        expect_end(page)
+    assert stage.run(first).session_id != stage.run(second).session_id
+
+
+def test_nothing_is_sent_before_the_conversation_is_there(browser: Browser, django: Served, stage: Stage) -> None:
+    question = stage.play(["Hello!"])
+    with browser.page(may_fail=True) as page:  # the refused request is on the console
+        held: list[Any] = []
+        page.route("**/conversation", lambda route: held.append(route))
+        page.goto(f"http://127.0.0.1:{django.port}/")
+        page.wait_for_selector("#text:focus")
+        while not held:
+            page.wait_for_timeout(10)  # lets the route be called
+        ask(page, question)
+        assert page.locator(".turn").count() == 0
+        assert page.input_value("#text") == question
+        held.pop().abort()
+        page.unroute("**/conversation")
+        page.get_by_role("button", name="Try again").click()  # the page could not be filled
+        page.wait_for_selector("#welcome:visible")
+        page.press("#text", "Enter")
+        expect_text(page, ".text", "Hello!")
+        expect_end(page)
 
 
 def test_a_lost_connection_is_shown_and_taken_up_again(browser: Browser, django: Served, stage: Stage) -> None:

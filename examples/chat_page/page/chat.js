@@ -13,7 +13,10 @@ const text = $("text");
 const others = new BroadcastChannel(`chat ${location.pathname}`); // this browser's other windows with the page
 
 const MAX_POSTS = 4;
+const GONE = new Set(["not_found", "session_ended"]); // why the server knows a conversation no longer
 let current = null; // the exchange whose run goes on
+let loads = 0; // how often the conversation was asked for,
+let loaded = 0; // and which of these is shown: the last one, unless it is on its way
 
 // ---- running
 
@@ -24,9 +27,10 @@ function ask(said) {
 }
 
 /** The same question once more, in the place of the one that failed. */
-function again(turn) {
+async function again(turn) {
   if (current) return;
   turn.element.remove();
+  if (GONE.has(turn.failure)) await call("new", {}).catch(() => null);
   ask(turn.said);
 }
 
@@ -116,16 +120,19 @@ async function stop() {
 
 /** Show what was said so far, and follow the last run: it may still be going on. */
 async function load() {
-  conversation.setAttribute("aria-busy", "true");
-  let found;
-  try {
-    found = await call("conversation");
-  } catch (error) {
-    clear();
-    const turn = add(new Turn("", () => (turn.element.remove(), load())));
-    return turn.fail("network", error instanceof Refused ? error.message : "");
-  }
+  const mine = ++loads;
+  const found = await call("conversation").catch((error) => {
+    if (error instanceof Lost || error instanceof Refused) return null;
+    throw error;
+  });
+  if (mine !== loads) return undefined; // another one is on its way
+  loaded = mine;
   clear();
+  if (!found) {
+    const turn = add(new Turn("", () => (turn.element.remove(), load())));
+    showState();
+    return turn.fail("network");
+  }
   for (const [said, answer] of found.turns) add(Turn.past(said, answer));
   $("welcome").hidden = found.turns.length > 0 || Boolean(found.run);
   showState();
@@ -161,7 +168,7 @@ function add(turn) {
 $("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   const said = text.value.trim();
-  if (!said || current) return;
+  if (!said || isBusy()) return;
   text.value = "";
   grow();
   ask(said);
@@ -179,7 +186,7 @@ $("new").addEventListener("click", startNew);
 
 for (const button of document.querySelectorAll(".suggestions button"))
   button.addEventListener("click", () => {
-    if (!current) ask(button.textContent);
+    if (!isBusy()) ask(button.textContent);
     text.focus({ preventScroll: true });
   });
 
@@ -189,7 +196,11 @@ others.addEventListener("message", () => current || load());
 function grow() {
   text.style.height = "auto";
   text.style.height = `${Math.min(text.scrollHeight, 220)}px`;
-  $("send").disabled = Boolean(current) || !text.value.trim();
+  $("send").disabled = isBusy() || !text.value.trim();
+}
+
+function isBusy() {
+  return Boolean(current) || loaded !== loads;
 }
 
 // ---- what the page says of itself

@@ -5,6 +5,7 @@ import { show } from "./markdown.js";
 const REPLAY_GAP_MS = 150; // events of the past come closer together than this
 const STEP_WORDS = { pending: "to do", in_progress: "under way", done: "done", blocked: "blocked", skipped: "skipped" };
 const REASONS = {
+  rate_limit_exceeded: "Too many questions at once just now. Try again in a moment.",
   rate_limit: "Too many questions at once just now. Try again in a moment.",
   overloaded: "The model is very busy just now. Try again in a moment.",
   context_window: "This conversation has become too long. Start a new one.",
@@ -12,8 +13,9 @@ const REASONS = {
   timeout: "That took too long, so it was given up.",
   refusal: "The model would not answer this.",
   network: "The agent cannot be reached just now. Try again in a moment.",
-  not_found: "This conversation is no longer kept. Start a new one.",
-  session_ended: "This conversation has ended. Start a new one.",
+  not_found: "This conversation is no longer kept. Asking again begins a new one.",
+  session_ended: "This conversation has ended. Asking again begins a new one.",
+  shutting_down: "The server is being restarted. Try again in a moment.",
   session_busy: "An answer is still being written, maybe in another window.",
 };
 
@@ -27,6 +29,7 @@ export class Turn {
     this.waiting = this.answer.querySelector(".waiting");
     this.element.querySelector(".said").textContent = said;
     this.isOver = false;
+    this.failure = null; // why there is no answer
     this.runId = null;
     this.plain = ""; // the answer's text, for readers of the status line
     this.tools = new Map();
@@ -169,8 +172,9 @@ export class Turn {
   }
 
   /** Say that it went wrong, and end. */
-  fail(code, why = "", { canRetry = true } = {}) {
+  fail(code, why = "") {
     if (this.isOver) return;
+    this.failure = code;
     this.end("failed");
     const notice = stamp("t-notice");
     const words = REASONS[code];
@@ -179,7 +183,7 @@ export class Turn {
     notice.querySelector(".why").hidden = Boolean(words) || !why;
     const button = notice.querySelector("button");
     button.textContent = "Try again";
-    button.hidden = !(canRetry && this.retry);
+    button.hidden = !this.retry;
     button.addEventListener("click", () => this.retry());
     this.put(notice);
   }
