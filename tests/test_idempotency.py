@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 import pytest
 
+import mantyx_sync.local.store
 import mantyx_sync.reader
 import mantyx_sync.recovery
 import mantyx_sync.tools.calls
@@ -29,7 +30,7 @@ from mantyx_sync import (
     tool,
 )
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
-from mantyx_sync.local.faults import lose_answer, rewrite
+from mantyx_sync.local.faults import lose_answer
 from mantyx_sync.local.model import Failure, Pause
 from mantyx_sync.recovery import IDEMPOTENCY_KEY, RECOVERY_KEY
 from tests.scripted_runs import (
@@ -333,9 +334,14 @@ def test_a_message_is_said_once_in_its_session() -> None:
         assert len(server.runs) == 3
 
 
-def test_a_message_is_found_where_the_server_does_not_say_whose_a_run_is() -> None:
+def test_a_message_is_found_where_the_server_does_not_say_whose_a_run_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = mantyx_sync.local.store.Run.to_summary
+    monkeypatch.setattr(
+        mantyx_sync.local.store.Run,
+        "to_summary",
+        lambda run: {name: value for name, value in whole(run).items() if name != "sessionId"},
+    )
     with LocalServer() as server, client_of(server) as client:
-        server.faults.add(rewrite(lambda body: body.replace(b'"sessionId"', b'"x"')), route="list", times=2)
         session = client.create_session(system_prompt="x")
         assert len({session.send("Hello", idempotency_key=KEY).run_id for _ in range(2)}) == 1
 
