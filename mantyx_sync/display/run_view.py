@@ -158,9 +158,7 @@ def run_card(run: Run) -> Html:
     return card(
         head("Run", status_badge(status), run.run_id),
         note("bad", escape(lost, 3000), "✕") if lost else None,
-        note("warn" if status == "cancelled" else "bad", escape(state.outcome.reason, 3000), "■")
-        if state.outcome is not None and state.outcome.reason
-        else None,
+        _why(status, state.outcome.reason) if state.outcome is not None and state.outcome.reason else None,
         prose(text) if text else None,
         el("div", "No turn is complete yet.", cls="soft") if not text and status == "running" else None,
         facts(
@@ -176,6 +174,12 @@ def run_card(run: Run) -> Html:
         *_events_of(story, text),
         _small_print(timing, ("Request", run.request_id), ("Rate limit", _rate_limit(run.rate_limit))),
     )
+
+
+def _why(status: str, reason: str) -> Html:
+    if status == "cancelled":
+        return note("warn", escape(f"Cancelled: {reason}", 3000), "■")
+    return note("bad", escape(reason, 3000), "✕")
 
 
 def _loss(run: Run) -> str | None:

@@ -12,14 +12,14 @@ PREFIX = "mx-"
 
 # Text on any of these backgrounds keeps a contrast of at least 4.5 to 1.
 _LIGHT = """
-color-scheme: light; --mx-bg: #ffffff; --mx-panel: #f5f6f8; --mx-line: #dde1e7; --mx-text: #1c2025; --mx-soft: #58616c;
+--mx-scheme: light; --mx-bg: #ffffff; --mx-panel: #f5f6f8; --mx-line: #dde1e7; --mx-text: #1c2025; --mx-soft: #58616c;
 --mx-accent: #2f4fc4; --mx-accent-bg: #e9eeff; --mx-good: #12652f; --mx-good-bg: #e5f4ea;
 --mx-warn: #774b00; --mx-warn-bg: #fff2d4; --mx-bad: #a5190f; --mx-bad-bg: #fdebe9;
 --mx-bar-turn: #a9b8ee; --mx-bar-text: #5f7be0; --mx-bar-think: #b593df; --mx-bar-run: #2f9e73; --mx-bar-wait: #b4bbc6;
 --mx-bar-post: #8fd0b5; --mx-bar-bad: #cf4438;
 """
 _DARK = """
-color-scheme: dark; --mx-bg: #17191d; --mx-panel: #202329; --mx-line: #363b45; --mx-text: #e7e9ec; --mx-soft: #a7afba;
+--mx-scheme: dark; --mx-bg: #17191d; --mx-panel: #202329; --mx-line: #363b45; --mx-text: #e7e9ec; --mx-soft: #a7afba;
 --mx-accent: #9db2ff; --mx-accent-bg: #232c4a; --mx-good: #7ad796; --mx-good-bg: #16321f;
 --mx-warn: #e8bb55; --mx-warn-bg: #362b10; --mx-bad: #ff9d94; --mx-bad-bg: #3e1d1b;
 --mx-bar-turn: #4a5890; --mx-bar-text: #6f8bf2; --mx-bar-think: #8a6cbd; --mx-bar-run: #38a87d; --mx-bar-wait: #626a77;
@@ -38,6 +38,7 @@ _DARK_PLACES = (
 # Each rule is scoped by `_scoped`, so that none can reach what is not ours. No comma inside a selector.
 _RULES = """
 & {
+  all: initial; color-scheme: var(--mx-scheme);
   display: block; box-sizing: border-box; max-width: 1040px; margin: 4px 0; container: mx / inline-size;
   contain-intrinsic-inline-size: 300px; background: none; color: var(--mx-text); font: 14px/1.5 system-ui,
   -apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", Arial, sans-serif; text-align: start;
@@ -164,9 +165,11 @@ style { display: none; }
 .mx-brief { display: -webkit-box; -webkit-box-orient: vertical; -webkit-line-clamp: 3; overflow: hidden; }
 .mx-table tr > *:last-child { padding-inline-end: 0; }
 .mx-chat { display: block; }
-.mx-said { padding: 9px 13px; border-radius: 9px; background: var(--mx-panel); }
+.mx-said {
+  width: fit-content; max-width: 94%; padding: 9px 13px; border-radius: 9px; background: var(--mx-panel);
+}
 .mx-said + .mx-said { margin-top: 8px; }
-.mx-said.mx-user { background: var(--mx-accent-bg); margin-inline-start: min(12%, 90px); }
+.mx-said.mx-user { background: var(--mx-accent-bg); margin-inline-start: auto; max-width: 88%; }
 .mx-said > .mx-label { margin-bottom: 2px; }
 a { color: var(--mx-accent); text-decoration: underline; text-underline-offset: 2px; }
 .mx-hidden {
@@ -237,7 +240,7 @@ _NARROW = """
 """
 
 _MONO = '--mx-mono: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", monospace;'
-# Twice the class: what a notebook says of tables and preformatted text weighs less than that.
+# The class more than once: what a notebook says of the rows of tables and of preformatted text weighs less.
 _ROOT = ".mx-root.mx-root"
 _PAGE = """
 html.mx-page { color-scheme: light dark; background: #f5f6f8; -webkit-text-size-adjust: 100%; }
@@ -264,7 +267,7 @@ def stylesheet(*, of_page: bool = False, of_picture: bool = False) -> str:
     return "".join(
         [
             # What the notebook says of elements ends at our door; what is inside a picture has attributes to keep.
-            f"{_ROOT} *:not(svg, svg *) {{ all: revert; }}\n",
+            f"{_ROOT}.mx-root *:not(svg, svg *) {{ all: revert; }}\n",
             *colours,
             f"{_inside(_LIGHT_PLACES)} {{ {_flat(_LIGHT)} }}\n",
             f"{_inside(_DARK_PLACES)} {{ {_flat(_DARK)} }}\n",
@@ -304,4 +307,4 @@ def _scoped(rules: str) -> str:
 
 def _below_root(selector: str) -> str:
     # `*` and bare elements weigh less than our classes, and must outweigh `all: revert`.
-    return _ROOT if selector == "&" else f"{_ROOT}.mx-root {selector}"
+    return f"{_ROOT}.mx-root" if selector == "&" else f"{_ROOT}.mx-root.mx-root {selector}"
