@@ -34,6 +34,7 @@ class Closable(Protocol):
     @property
     def is_free(self) -> bool:
         """Nothing of it is left, also not in the hands of another thread."""
+        ...
 
     def close(self) -> None:
         """Give up its run, and free everything."""
