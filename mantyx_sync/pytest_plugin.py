@@ -34,7 +34,7 @@ _MARKER = (
     "the fixtures mantyx_server and mantyx_replay; other keywords are arguments of mantyx_sync.local.LocalServer"
 )
 _OF_RECORDINGS = ("recording", "ignore", "speed", "max_gap", "redact", "secrets")
-LEAK_PATIENCE_S = 5.0
+LEAK_PATIENCE_S = 3.0
 
 _checks: pytest.StashKey[list[Callable[[], list[str]]]] = pytest.StashKey()
 

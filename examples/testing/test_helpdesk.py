@@ -105,6 +105,6 @@ class Letters(unittest.TestCase):
     def test_letters_are_told_apart(self) -> None:
         self.server.script("Good morning!", prompt="Hello")
         self.server.script("Goodbye.", prompt="Bye")
-        self.assertEqual(self.desk.answer("Bye, then").text, "Goodbye.")
-        self.assertEqual(self.desk.answer("Hello there").text, "Good morning!")
-        self.assertEqual(self.server.sent.prompts, ("Bye, then", "Hello there"))
+        assert self.desk.answer("Bye, then").text == "Goodbye."
+        assert self.desk.answer("Hello there").text == "Good morning!"
+        assert self.server.sent.prompts == ("Bye, then", "Hello there")
