@@ -400,7 +400,8 @@ NOTEBOOK = """
 </style>
 """
 MEASURE = """
-(root) => [...document.querySelector(root).querySelectorAll("*:not(style, title, desc)")].map((one) => {
+(root) => [...document.querySelector(root).querySelectorAll("*:not(style, title, desc)")]
+  .filter((one) => one.checkVisibility()).map((one) => {
   const box = one.getBoundingClientRect(), own = document.querySelector(root).getBoundingClientRect();
   const style = getComputedStyle(one);
   return [one.tagName, Math.round(box.x - own.x), Math.round(box.y - own.y), Math.round(box.width),
