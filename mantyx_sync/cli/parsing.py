@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import re
 import sys
 import traceback
@@ -159,7 +160,7 @@ def log_shown(*, is_verbose: bool) -> Iterator[None]:
     Like `log_to_stderr` it leaves alone a logger that was set up by the caller's module.
     """
     logger = logging.getLogger("mantyx_sync")
-    if _has_log(logger):
+    if _has_log(logger) or os.environ.get("MANTYX_LOG"):  # which the client goes by
         yield
         return
     handler, level = _Stderr(), logger.level
