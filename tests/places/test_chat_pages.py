@@ -308,12 +308,12 @@ def test_a_lost_connection_is_shown_and_taken_up_again(browser: Browser, django:
         ask(page, question)
         expect_text(page, ".text", "One,")
         page.evaluate(
-            "void (window.wasShown = new Promise(shown => new MutationObserver(() => shown(true))"
-            ".observe(document.getElementById('connection'), { attributes: true })))"
+            "void new MutationObserver(([{ target }]) => { window.wasShown ||= !target.hidden; })"
+            ".observe(document.getElementById('connection'), { attributes: true })"
         )
         [worker] = django.processes - {django.process.pid}
         os.kill(worker, signal.SIGKILL)
-        page.evaluate("wasShown")
+        until(lambda: page.evaluate("window.wasShown"), "the loss was shown")
         page.wait_for_selector("#connection", state="hidden")
         go_on.set()
         expect_text(page, ".text", "One, two.")
