@@ -329,7 +329,8 @@ def look(page: Page, name: str) -> None:
 def keep(page: Page, path: Path) -> None:
     """Take a picture if somebody is to look at it: it takes longer than all else."""
     if os.environ.get("MANTYX_PICTURES"):
-        page.screenshot(path=path, full_page=True)
+        # A drawing has no document that could be measured as a whole.
+        page.screenshot(path=path, full_page=page.evaluate("() => document.contentType === 'text/html'"))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
