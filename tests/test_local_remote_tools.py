@@ -237,7 +237,7 @@ def test_a_run_with_two_mcp_servers_an_a2a_agent_and_a_function_ends_right_thoug
         "started again",
         "over HTTP",
     ]
-    assert found[4]["error"].startswith("MCP server 'files' ended during the call (SIGKILL)")
+    assert found[4]["error"].startswith("MCP server 'files' was killed by SIGKILL during the call")
     assert log.read_text().count('"initialize"') == 2
 
 

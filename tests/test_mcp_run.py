@@ -43,7 +43,7 @@ from mantyx_sync.mcp import (
     McpText,
 )
 from mantyx_sync.mcp.names import model_name
-from mantyx_sync.mcp.resolved import failure_text
+from mantyx_sync.mcp.resolved import server_failure
 from mantyx_sync.tools.refs import ToolRef
 from mantyx_sync.tools.registry import Registry
 from tests.mcp_http_server import Call, McpWire
@@ -248,7 +248,7 @@ def test_a_missing_program_is_named_and_nothing_is_sent() -> None:
         ("refuse", "MCP server 'fs' refused the call: no such file"),
         (
             "die",
-            "MCP server 'fs' ended during the call (exit code 3); whether the call was carried out is not known",
+            "MCP server 'fs' exited with code 3 during the call; whether the call was carried out is not known",
         ),
     ],
 )
@@ -483,9 +483,12 @@ OUTPUT = McpOutputError("the output does not fit", tool_name="t", result=McpResu
         ),
         (
             McpConnectionError("SECRET", exit_code=-9, stderr_tail="SECRET", sent=False),
-            "MCP server 'fs' ended during the call (SIGKILL)",
+            "MCP server 'fs' was killed by SIGKILL during the call",
         ),
-        (McpConnectionError("x", exit_code=-999, sent=False), "MCP server 'fs' ended during the call (exit code -999)"),
+        (
+            McpConnectionError("x", exit_code=-999, sent=False),
+            "MCP server 'fs' was killed by signal 999 during the call",
+        ),
         (McpRequestError("x", method="tools/call", rpc_code=-1), "MCP server 'fs' refused the call: error -1"),
         (McpStatusError("SECRET", status=503), "MCP server 'fs' failed with HTTP 503"),
         (
@@ -497,7 +500,7 @@ OUTPUT = McpOutputError("the output does not fit", tool_name="t", result=McpResu
     ],
 )
 def test_a_model_reads_a_short_reason_without_what_a_log_may_hold(error: Exception, said: str) -> None:
-    assert failure_text(error, "MCP server 'fs'", 5.0) == said
+    assert server_failure(error, "MCP server 'fs'", 5.0) == said
 
 
 class Lent:

@@ -136,7 +136,7 @@ class _McpPeer:
         return lambda arguments: self._answer(tool, arguments)
 
     def _answer(self, tool: str, arguments: Mapping[str, Any]) -> ToolAnswer:
-        from mantyx_sync.mcp.resolved import failure_text
+        from mantyx_sync.mcp.resolved import server_failure
 
         try:
             result = self._client.call_tool(tool, arguments, timeout=CALL_TIMEOUT_S, cancelled=self._stopped)
@@ -146,7 +146,7 @@ class _McpPeer:
             return ToolAnswer(rendered.result, files=_files(rendered.files))
         except Exception as error:
             _log.warning("%s: %s", self._label, error)
-            return ToolAnswer(failure_text(error, self._label, CALL_TIMEOUT_S), is_error=True)
+            return ToolAnswer(server_failure(error, self._label, CALL_TIMEOUT_S), is_error=True)
 
 
 class _A2APeer:
@@ -171,7 +171,7 @@ class _A2APeer:
         self._client.close()
 
     def _answer(self, arguments: Mapping[str, Any]) -> ToolAnswer:
-        from mantyx_sync.a2a.client.resolved import failure_text
+        from mantyx_sync.a2a.client.resolved import agent_failure
 
         task_id, self._task_id = self._task_id, None
         try:
@@ -188,7 +188,7 @@ class _A2APeer:
             return ToolAnswer(rendered.result, files=_files(rendered.files))
         except Exception as error:
             _log.warning("%s: %s", self._label, error)
-            return ToolAnswer(failure_text(error, self._label, CALL_TIMEOUT_S), is_error=True)
+            return ToolAnswer(agent_failure(error, self._label, CALL_TIMEOUT_S), is_error=True)
 
 
 def describe_card(card: Mapping[str, Any]) -> str:

@@ -273,7 +273,7 @@ class LoomWorker:
                 if journal.ending == "fail":
                     raise
                 error = TaskFailed(f"the service did not take the result: {cut(refused.server_message)}")
-                task.decide("fail", _failure_text(error))
+                task.decide("fail", _reason(error))
                 task.hand_in()
             return error if error is not None or journal.ending == "fail" else self._refused_result(task)
         except LoomError as failed:
@@ -310,7 +310,7 @@ class LoomWorker:
         task.raise_if_lost()  # whatever it ended with: it was told to
         if isinstance(failed, LoomTaskLost):
             raise failed
-        return _failure_text(failed), failed
+        return _reason(failed), failed
 
     def _refused_result(self, task: LoomTask) -> LoomError | None:
         """Tell, where it can be seen at once, that the service took the result and then found that it does not fit."""
@@ -364,7 +364,7 @@ def _check_grace(grace: float) -> None:
         raise refusal("grace", shown(grace), "be a number of seconds, 0 or above")
 
 
-def _failure_text(error: LoomError) -> str:
+def _reason(error: LoomError) -> str:
     return str(error)[:MAX_FAILURE_CHARS].strip() or "the executor gave the task up"
 
 

@@ -9,24 +9,12 @@ import subprocess
 import sys
 from typing import Any, Callable, Mapping, Optional, Sequence
 
-__all__ = ["ProcessGroup", "how_it_ended"]
+__all__ = ["ProcessGroup"]
 
 IS_WINDOWS = sys.platform == "win32"
 
 _REAP_S = 5.0
 _TASKKILL_S = 10.0
-
-
-def how_it_ended(exit_code: Optional[int]) -> str:
-    """Say how a process ended, as the end of a sentence."""
-    if exit_code is None:
-        return "exited"
-    if exit_code >= 0:
-        return f"exited with code {exit_code}"
-    try:
-        return f"was killed by {signal.Signals(-exit_code).name}"
-    except ValueError:
-        return f"was killed by signal {-exit_code}"
 
 
 class ProcessGroup:

@@ -19,8 +19,9 @@ from typing import Callable, NamedTuple, Optional, Protocol
 from ..transport.bell import Bell
 from .alive import ALIVE, rest_in_child
 from .command import ServerCommand, environment, find_program, start_failure
+from .endings import how_it_ended
 from .errors import McpConnectionError, McpTimeoutError
-from .group import ProcessGroup, how_it_ended
+from .group import ProcessGroup
 from .pipes import Descriptor, Inlet, Outlet, Piece
 from .polled_pipes import PolledInlet, PolledOutlet
 from .stderr_tail import StderrTail

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import signal
 from typing import TYPE_CHECKING, Any, Dict, Mapping
 
 from ..errors import MantyxConfigError, ToolError, ToolInputError, cut
@@ -15,6 +13,7 @@ from ..tools.context import ToolContext
 from ..tools.registry import Registry
 from ..tools.resolution import BACKSTOP_S
 from ..tools.results import ToolResult
+from .endings import how_it_ended
 from .errors import (
     McpAuthError,
     McpCancelled,
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from .models import McpTool
     from .ref import LocalMcpServer
 
-__all__ = ["ResolvedMcpServer", "failure_text"]
+__all__ = ["ResolvedMcpServer", "server_failure"]
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +99,7 @@ class _Answerer:
         except McpError as error:
             if not isinstance(error, McpCancelled):
                 log.warning("tool %r of %s (run %s): %s", name, ref.label, context.run_id, error)
-            raise ToolError(failure_text(error, ref.label, ref.timeout)) from error
+            raise ToolError(server_failure(error, ref.label, ref.timeout)) from error
         return result.to_tool_result()
 
     def _checker(self, name: str, tool: McpTool) -> SchemaChecker:
@@ -111,7 +110,7 @@ class _Answerer:
         return checker
 
 
-def failure_text(error: Exception, label: str, timeout: float) -> str:
+def server_failure(error: Exception, label: str, timeout: float) -> str:
     """Say to a model why a call failed: shortly, naming the server, without what a server's log may hold."""
     if isinstance(error, McpCancelled):
         return "the call was cancelled"
@@ -129,15 +128,8 @@ def failure_text(error: Exception, label: str, timeout: float) -> str:
         return f"{label} did not answer within {timeout:g} seconds"
     if isinstance(error, McpConnectionError):
         if error.exit_code is not None:
-            what = f"{label} ended during the call ({_ending(error.exit_code)})"
+            what = f"{label} {how_it_ended(error.exit_code)} during the call"
         else:
             what = f"the connection to {label} failed"
         return what if error.sent is False else f"{what}; whether the call was carried out is not known"
     return f"{label} failed ({type(error).__name__})"
-
-
-def _ending(exit_code: int) -> str:
-    if exit_code < 0:
-        with contextlib.suppress(ValueError):
-            return signal.Signals(-exit_code).name
-    return f"exit code {exit_code}"

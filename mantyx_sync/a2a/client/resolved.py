@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .ref import LocalA2ATool
     from .replies import A2AReply
 
-__all__ = ["ResolvedA2ATool", "failure_text"]
+__all__ = ["ResolvedA2ATool", "agent_failure"]
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class _Conversation:
             self._note_failure(error, task_id)
             if not isinstance(error, A2ACancelled):
                 log.warning("tool %r (run %s): %s", call.name, context.run_id, error)
-            raise ToolError(failure_text(error, ref.label, ref.timeout)) from error
+            raise ToolError(agent_failure(error, ref.label, ref.timeout)) from error
         self._note(reply.context_id, reply.task_id if reply.needs_input else None)
         return _result_of(reply, call.name)
 
@@ -132,7 +132,7 @@ def _result_of(reply: A2AReply, name: str) -> ToolResult:
     return ToolResult(text, result.files)
 
 
-def failure_text(error: Exception, label: str, timeout: float) -> str:
+def agent_failure(error: Exception, label: str, timeout: float) -> str:
     """Say to a model why an agent gave no answer: shortly, naming it, with the reason the agent gives."""
     if isinstance(error, A2ACancelled):
         return "the call was cancelled"
