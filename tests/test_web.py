@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import types
+import weakref
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional
 from wsgiref.util import is_hop_by_hop, setup_testing_defaults
 from wsgiref.validate import validator
@@ -20,6 +21,7 @@ import mantyx_sync.web.ending
 import mantyx_sync.web.finishing
 import mantyx_sync.web.stream
 from mantyx_sync import (
+    AgentSession,
     MantyxAuthError,
     MantyxClient,
     MantyxConfigError,
@@ -467,16 +469,20 @@ def test_a_run_that_may_finish_does_with_its_tools_and_its_session(platform: Pla
     go_on = threading.Event()
     platform.plays(["One ", Pause(go_on), ToolUse("secret_of", {"name": ""})], ["two."])
 
-    def start() -> Any:
-        return platform.client.create_session(system_prompt="Help.", tools=[secret_of]).stream("Hello.")
+    session = platform.client.create_session(system_prompt="Help.", tools=[secret_of])
+    kept = weakref.ref(session)
 
-    stream = EventStream(start, on_disconnect="finish")
+    def ask(session: AgentSession) -> EventStream:
+        return EventStream(lambda: session.stream("Hello."), on_disconnect="finish")
+
+    stream = ask(session)
     place = resume_from(read(up_to(stream, b"One "))[-1].id)
     assert place is not None
     stream.close()
-    del stream
+    del session, stream
     gc.collect()
     assert not no_threads()
+    assert kept() is not None, "its tools are connected for as long as it is there"
     back = EventStream.attach(platform.client, *place, on_disconnect="finish")
     messages = read(up_to(back, b"event: run"))
     go_on.set()
@@ -488,6 +494,8 @@ def test_a_run_that_may_finish_does_with_its_tools_and_its_session(platform: Pla
     ]
     platform.ends("succeeded")
     wait_until(no_threads, "no thread is left")
+    wait_until(lambda: gc.collect() is not None and kept() is None, "nothing is kept beyond the end")
+    assert not mantyx_sync.web.finishing._left
 
 
 def test_leaving_a_stream_that_was_taken_up_again_changes_nothing(platform: Platform) -> None:
@@ -771,6 +779,33 @@ def test_sigterm_is_for_the_main_thread_alone() -> None:
     thread.start()
     thread.join()
     assert "main thread" in str(errors[0])
+
+
+def test_whatever_is_open_when_the_interpreter_ends_is_closed(platform: Platform) -> None:
+    platform.plays(["One ", Pause(threading.Event())])
+    unread = EventStream(platform.client.stream_agent(**ASK))
+    mantyx_sync.web.ending._close_open()
+    platform.ends("cancelled")
+    assert unread.is_free
+
+
+def test_the_end_of_the_interpreter_waits_for_a_thread_that_is_cancelling(platform: Platform) -> None:
+    class Cancelling:
+        is_free = False
+
+        def close(self) -> None:
+            threading.Timer(0.03, self.freed).start()
+
+        def freed(self) -> None:
+            self.is_free = True
+
+        def let_go(self) -> None:
+            raise AssertionError("there is time to close it")
+
+    stream = Cancelling()
+    mantyx_sync.web.ending.note_open(stream)
+    mantyx_sync.web.ending._close_open()
+    assert stream.is_free
 
 
 @pytest.mark.parametrize(("leaving", "status"), [("cancel", "cancelled"), ("finish", "running")])
