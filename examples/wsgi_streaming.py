@@ -1,31 +1,23 @@
 """Stream an agent's answer to a browser, from a WSGI application.
 
-A view of Flask or Django does the same: give `pieces(question)` to `flask.Response(...)` or to
-`django.http.StreamingHttpResponse(...)`. When the browser goes away the server closes the generator, which leaves
-the `with` block, which cancels the run.
+A view of Flask or Django does the same: it gives the stream to `flask.Response(stream, headers=stream.headers)` or to
+`django.http.StreamingHttpResponse(stream, headers=stream.headers)`. The answer is an event stream, as `EventSource`
+reads it in a page. When the browser goes away the server closes the stream, which cancels the run.
 
     python examples/wsgi_streaming.py
 """
 
+import json
 import threading
 import urllib.parse
 import urllib.request
-from typing import Any, Callable, Iterable, Iterator
+from typing import Any, Callable, Iterable
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from account import connect
 
-from mantyx_sync import MantyxClient, MantyxError
-
-
-def pieces(client: MantyxClient, question: str) -> Iterator[bytes]:
-    """Yield the answer as it is written."""
-    try:
-        with client.stream_agent(system_prompt="You answer shortly.", prompt=question, timeout=60) as run:
-            for text in run.text_stream:
-                yield text.encode()
-    except MantyxError as error:  # the status line is out already, so the reader is told in the text
-        yield f"\n[the answer broke off: {error.code}]".encode()
+from mantyx_sync import MantyxClient
+from mantyx_sync.web import EventStream
 
 
 def make_application(client: MantyxClient) -> Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]:
@@ -33,8 +25,12 @@ def make_application(client: MantyxClient) -> Callable[[dict[str, Any], Callable
 
     def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         query = urllib.parse.parse_qs(environ.get("QUERY_STRING", ""))
-        start_response("200 OK", [("Content-Type", "text/plain; charset=utf-8")])
-        return pieces(client, query.get("q", ["What can you do?"])[0])
+        question = query.get("q", ["What can you do?"])[0]
+        stream = EventStream(
+            lambda: client.stream_agent(system_prompt="You answer shortly.", prompt=question, timeout=60)
+        )
+        start_response("200 OK", stream.headers)
+        return stream
 
     return application
 
@@ -53,14 +49,18 @@ def main() -> None:
 
 
 def ask(port: int, question: str) -> None:
-    """Play the browser."""
+    """Play the browser, and the script in its page that shows the words as they come."""
     url = f"http://127.0.0.1:{port}/?" + urllib.parse.urlencode({"q": question})
+    kind = ""
     with urllib.request.urlopen(url, timeout=60) as response:
-        while True:
-            arrived = response.read1(1000)
-            if not arrived:
-                break
-            print(arrived.decode(), end="", flush=True)
+        for line in response:
+            name, _, value = line.decode().rstrip("\n").partition(": ")
+            if name == "event":
+                kind = value
+            elif name == "data" and kind == "assistant_delta":
+                print(json.loads(value)["text"], end="", flush=True)
+            elif name == "data" and kind == "error":
+                print(f"\n[{json.loads(value)['error']}]", end="")
     print()
 
 
