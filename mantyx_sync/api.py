@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Any, Mapping
+from functools import partial
+from typing import Any, Iterable, Mapping
 
 from .errors import (
     MantyxConflictError,
@@ -17,7 +18,7 @@ from .errors import (
 )
 from .limits import LOCAL_TOOL_TIMEOUT_S
 from .results import RunSnapshot
-from .tools.calls import Delivery, ToolResultBody
+from .tools.calls import Delivery, RunToolCalls, ToolResultBody
 from .transport.answers import Answer
 from .transport.body import Body, Release
 from .transport.http import HttpTransport, Timeout
@@ -117,6 +118,35 @@ class WorkspaceAPI:
         """Ask the server to cancel a run (wire §9); asking twice does no harm."""
         path = _run_path(run_id) + "/cancel"
         self.request("POST", path, repeat=Repeat.SAFE, timeout=timeout, deadline=deadline)
+
+    def give_up_run(self, run_id: str, calls: Iterable[RunToolCalls], timeout: Timeout, within: float) -> None:
+        """Ask the server to cancel a run, and answer its `calls` that are at work: it would wait for them (wire §9).
+
+        Args:
+            timeout: Of each exchange.
+            within: Seconds for cancelling, and half as long for the answers. What takes longer is left.
+
+        Raises:
+            MantyxError: The server could not be asked to cancel it; nothing was answered.
+        """
+        self.cancel_run(run_id, timeout, time.monotonic() + within)
+        self.surrender_calls(calls, timeout, within / 2)
+
+    def surrender_calls(self, calls: Iterable[RunToolCalls], timeout: Timeout, within: float) -> None:
+        """Answer the calls at work of runs that are given up. Raises nothing if they cannot be."""
+        deadline = time.monotonic() + within
+        for of_run in calls:
+            of_run.surrender(partial(self._answer_once, of_run.run_id, timeout, deadline))
+
+    def _answer_once(self, run_id: str, timeout: Timeout, deadline: float, body: ToolResultBody) -> bool:
+        try:
+            self.request("POST", _run_path(run_id) + "/tool-results", body=body, timeout=timeout, deadline=deadline)
+        except (MantyxNotFoundError, MantyxConflictError):
+            return True  # it waits for this one no more
+        except MantyxError as error:
+            log.info("run %s: an open call could not be answered: %s", run_id, type(error).__name__)
+            return False
+        return True
 
     def post_tool_result(self, run_id: str, body: ToolResultBody, stop: threading.Event) -> Delivery:
         """Post a tool's answer until the server has it, will not have it, or `stop` is set (wire §5)."""

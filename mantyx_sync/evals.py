@@ -247,6 +247,7 @@ class Evals:
         poll_interval: float,
     ) -> EvalRunDetail:
         watch = _Watch(self._api, run_id, deadline, report, poll_interval)
+        follower: _Follower | None = None
         try:
             follower = _Follower(
                 self._api,
@@ -266,6 +267,8 @@ class Evals:
             if not watch.is_lost:
                 with contextlib.suppress(MantyxError):
                     self.cancel_eval_run(run_id, ABORT_TIMEOUT_S, time.monotonic() + ABORT_TIMEOUT_S)
+                    if follower is not None:
+                        self._api.surrender_calls(follower.calls, ABORT_TIMEOUT_S, ABORT_TIMEOUT_S / 2)
             raise
 
 
@@ -431,6 +434,11 @@ class _Follower:
         self._thread = threading.Thread(
             target=lambda: context.run(self._run), name=f"mantyx-eval-{run_id}", daemon=True
         )
+
+    @property
+    def calls(self) -> list[RunToolCalls]:
+        """The tool calls of each agent run."""
+        return list(self._calls.values())
 
     @property
     def has_tools(self) -> bool:

@@ -203,7 +203,7 @@ class Launcher:
             return self._workspace.complete(run)
         except MantyxError as error:
             if error.code == "closed" and self._stopped.is_set():
-                self._workspace.give_up(run.run_id)
+                run.abort()
             raise
         finally:
             with self._lock:

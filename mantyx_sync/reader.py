@@ -177,6 +177,11 @@ class RunReader:
         """False in a child of the process that follows the run."""
         return self._pid == os.getpid()
 
+    @property
+    def was_let_go(self) -> bool:
+        """True once its thread has ended although the run goes on: it was closed."""
+        return isinstance(self.outcome, MantyxError) and self.outcome.code == "closed"
+
     def check_process(self) -> None:
         """Refuse to wait in a child of the process that follows the run: nothing ever arrives there.
 

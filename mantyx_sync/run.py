@@ -227,8 +227,11 @@ class Run(Timed):
     def abort(self, timeout: float = ABORT_TIMEOUT_S) -> None:
         """Give the run up: ask the server to cancel it, and free everything. Raises nothing if it cannot be asked.
 
+        Calls whose handlers are at work are answered with an error, since the server waits for them before it ends
+        the run (wire §9). A run that was closed is given up as well.
+
         Args:
-            timeout: Seconds to wait for a connection, and again for the answer.
+            timeout: Seconds to wait for a connection, again for the answer, and half as long for those of the calls.
 
         Raises:
             MantyxConfigError: `timeout` is not a number above 0.

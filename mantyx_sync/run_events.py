@@ -33,7 +33,7 @@ def abort(
     """Give a run up: ask the server to cancel it, wait for that less than a second, and free everything.
 
     Args:
-        timeout: Seconds to connect, and again for the answer.
+        timeout: Seconds to connect, again for the answer, and half as long to answer the calls that are at work.
         error: What ended the wait. On `SystemExit`, as workers raise it when they are told to end, a run that has a
             key of the caller's goes on: whoever does the work again takes it over.
     """
@@ -41,8 +41,8 @@ def abort(
         return
     is_left = reader.has_key and isinstance(error, SystemExit)
     try:
-        if not reader.done.is_set() and not is_left:
-            api.cancel_run(reader.run_id, timeout=timeout, deadline=time.monotonic() + timeout)
+        if (not reader.done.is_set() or reader.was_let_go) and not is_left:
+            api.give_up_run(reader.run_id, [reader.calls], timeout, timeout)
     except Exception as failure:  # a hook or token source of the caller's may raise whatever it likes
         why = failure if isinstance(failure, MantyxError) else type(failure).__name__
         log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, why)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import _thread
 import threading
 import time
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 import requests
 
 import mantyx_sync.api
 import mantyx_sync.many
-from mantyx_sync import MantyxClient, MantyxTimeoutError
+from mantyx_sync import MantyxClient, MantyxTimeoutError, ToolContext, tool
+from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.tools.executor import ToolExecutor
 from mantyx_sync.workspace import Workspace
-from tests.scripted_runs import SPEC, RunServer, delta, quick_client, result, stream
-from tests.wire import Peer, Request, head
+from tests.scripted_runs import SPEC, RunServer, call, delta, quick_client, result, stream, wait_for
+from tests.wire import DEADLINE_S, Peer, Request, head
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -145,6 +146,130 @@ def test_ctrl_c_before_a_thread_of_map_has_started_is_not_hidden(monkeypatch: py
             list(results)
         monkeypatch.undo()
         assert is_ended("mantyx-map")
+
+
+# ------------------------------------------------------------- tools at work when a run is given up
+
+
+class AtWork:
+    """Runs whose model calls a tool, twice side by side, that works until the test has ended."""
+
+    def __init__(self) -> None:
+        self.begun, self.release = threading.Event(), threading.Event()
+        begun: list[str] = []
+
+        @tool(read_only=True)  # so that the server calls for it twice at once
+        def work(part: str, context: ToolContext) -> str:
+            """Work."""
+            begun.append(part)
+            if len(begun) >= 2:
+                self.begun.set()
+            self.release.wait(DEADLINE_S)
+            return "too late"
+
+        self.tool = work
+        self.model = ScriptedModel([[ToolUse("work", {"part": "a"}), ToolUse("work", {"part": "b"})], ["Done."]])
+
+    def settings(self) -> dict[str, Any]:
+        return {"system_prompt": "Help.", "tools": [self.tool]}
+
+
+def client_of(server: LocalServer) -> MantyxClient:
+    return quick_client(server, api_key=server.api_key, workspace_slug=server.workspace_slug)
+
+
+def loop_then_leave(client: MantyxClient, work: AtWork) -> None:
+    with client.stream_agent(**work.settings(), prompt="Hi"):
+        wait_for(work.begun, "the tool does not start")
+
+
+def run_out_of_time(client: MantyxClient, work: AtWork) -> None:
+    run = client.start_agent(**work.settings(), prompt="Hi")
+    wait_for(work.begun, "the tool does not start")
+    with pytest.raises(MantyxTimeoutError):
+        run.result(timeout=0.05)
+
+
+def leave_a_map(client: MantyxClient, work: AtWork) -> None:
+    def interrupt() -> None:
+        wait_for(work.begun, "the tool does not start")
+        _thread.interrupt_main()
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        list(client.map(["Hi"], **work.settings()))
+    thread.join()
+
+
+def leave_an_eval(client: MantyxClient, work: AtWork) -> None:
+    def interrupt(event: Any) -> None:
+        if event.type == "local_tool_call":
+            wait_for(work.begun, "the tool does not start")
+            raise KeyboardInterrupt
+
+    cases = [{"name": "one", "input": {"prompt": "Hi"}, "scorers": [{"type": "contains", "value": "x"}]}]
+    with pytest.raises(KeyboardInterrupt):
+        client.run_eval(
+            dataset={"cases": cases}, agent={"system_prompt": "Help."}, tools=[work.tool], on_event=interrupt
+        )
+
+
+@pytest.mark.parametrize("give_up", [loop_then_leave, run_out_of_time, leave_a_map, leave_an_eval])
+def test_a_run_that_is_given_up_ends_on_the_server_although_its_tools_are_at_work(
+    give_up: Callable[[MantyxClient, AtWork], None],
+) -> None:
+    """The server waits for calls that are under way before it ends a cancelled run (wire §9): they are answered."""
+    work = AtWork()
+    with LocalServer(work.model) as server:
+        with client_of(server) as client:
+            began = time.monotonic()
+            give_up(client, work)
+            assert time.monotonic() - began < 3.0
+            run = server.runs[0]
+            assert run.wait(DEADLINE_S), "the run was left going"
+            assert run.status == "cancelled"
+            answers = [event for event in run.events if event["type"] == "local_tool_result_in"]
+            work.release.set()
+        assert len(answers) == 2
+
+
+def test_calls_of_a_run_that_is_only_closed_stay_open_for_whoever_attaches() -> None:
+    work = AtWork()
+    with LocalServer(work.model) as server, client_of(server) as client:
+        run = client.start_agent(**work.settings(), prompt="Hi")
+        wait_for(work.begun, "the tool does not start")
+        run.close()
+        assert len(server.runs[0].pending_calls()) == 2
+        work.release.set()
+        assert client.attach_run(run.run_id, tools=[work.tool]).result(timeout=DEADLINE_S).text == "Done."
+
+
+def test_giving_up_a_run_that_was_closed_cancels_it() -> None:
+    work = AtWork()
+    with LocalServer(work.model) as server, client_of(server) as client:
+        run = client.start_agent(**work.settings(), prompt="Hi")
+        wait_for(work.begun, "the tool does not start")
+        run.close()
+        run.abort()
+        assert server.runs[0].wait(DEADLINE_S), "the run was left going"
+        assert server.runs[0].status == "cancelled"
+        work.release.set()
+
+
+def test_answering_open_calls_takes_no_longer_than_giving_up_may() -> None:
+    calls = [call(seq, f"t{seq}", "work", {"part": str(seq)}) for seq in range(1, 40)]
+    work = AtWork()
+    with RunServer(stream(*calls, end="stay"), tool_result=[trickling] * 99) as server, quick_client(server) as client:
+        run = client.start_agent(**work.settings(), prompt="Hi")
+        wait_for(work.begun, "the tool does not start")
+        began = time.monotonic()
+        run.abort()
+        assert time.monotonic() - began < 1.0
+        work.release.set()
+
+
+# ------------------------------------------------------------- bad lines
 
 
 def trickling(peer: Peer, request: Request) -> None:

@@ -455,16 +455,16 @@ Ending = Callable[[Any, MantyxClient], None]
 
 
 @pytest.mark.parametrize(
-    "end",
+    ("end", "answers"),
     [
-        lambda run, client: run.close(),
-        lambda run, client: run.abort(),
-        lambda run, client: client.close(),
-        lambda run, client: run.__exit__(None, None, None),
+        (lambda run, client: run.close(), []),
+        (lambda run, client: client.close(), []),
+        (lambda run, client: run.abort(), ["the run was given up"]),
+        (lambda run, client: run.__exit__(None, None, None), ["the run was given up"]),
     ],
-    ids=["close", "abort", "client.close", "with"],
+    ids=["close", "client.close", "abort", "with"],
 )
-def test_a_handler_hears_that_its_answer_is_not_wanted_any_more(end: Ending) -> None:
+def test_a_handler_hears_that_its_answer_is_not_wanted_any_more(end: Ending, answers: list[str]) -> None:
     started, heard = threading.Event(), threading.Event()
 
     @tool
@@ -482,7 +482,7 @@ def test_a_handler_hears_that_its_answer_is_not_wanted_any_more(end: Ending) -> 
         end(run, stage.client)
         assert heard.wait(DEADLINE_S)
         run.close()
-        assert stage.answers() == []
+        assert [answer.get("error") for answer in stage.answers()] == answers
 
 
 def test_a_handler_of_a_cancelled_run_hears_of_it_and_its_answer_still_ends_the_run() -> None:

@@ -94,7 +94,7 @@ def _follow(run: Run, view: View | None, now: Callable[[], float] = time.monoton
         result = run.result()
     except BaseException as error:
         if not isinstance(error, MantyxError):  # of ours, the run is over already, or another's to end
-            run.abort()
+            run.__exit__(type(error), error, None)
         state.lose(error, now())
         painter.end(error)
         raise

@@ -71,7 +71,7 @@ class RunToolCalls:
             post: Deliver an answer to the run with the given id; blocks until the server has it or never will.
             hold: The run may have a past: note calls, and run only those still open once its log has been read.
         """
-        self._run_id = run_id
+        self.run_id = run_id
         self._registry = registry
         self._executor = executor
         self._deadlines = deadlines
@@ -140,6 +140,20 @@ class RunToolCalls:
         for work in works:
             work.abandon()
 
+    def surrender(self, post: Callable[[ToolResultBody], bool]) -> None:
+        """Answer every call at work in place of its handler: the run is given up, and would wait for it. Blocks.
+
+        A server ends a cancelled run once its calls are answered, or after minutes (wire §9).
+
+        Args:
+            post: Deliver an answer; false if it could not be, and no other is worth trying.
+        """
+        waiting = self._ledger.claim_all()
+        goes_on = True
+        for tool_use_id in waiting:
+            goes_on = goes_on and post({"toolUseId": tool_use_id, "error": "the run was given up"})
+            self._ledger.close(tool_use_id, delivered=goes_on)
+
     def _settle(self) -> None:
         for call in self._ledger.settle():
             self._begin(call)
@@ -161,11 +175,11 @@ class RunToolCalls:
         times = self.times[call.tool_use_id]
         times.ended, times.failed = time.monotonic(), "error" in body
         try:
-            delivery = self._post(call.agent_run_id or self._run_id, {"toolUseId": call.tool_use_id, **body})
+            delivery = self._post(call.agent_run_id or self.run_id, {"toolUseId": call.tool_use_id, **body})
             if delivery is Delivery.REFUSED:
                 # Something about the result is beyond what the server takes; the run must not hang for that.
                 error = {"error": f"the result of {call.name} was refused by the server"}
-                delivery = self._post(call.agent_run_id or self._run_id, {"toolUseId": call.tool_use_id, **error})
+                delivery = self._post(call.agent_run_id or self.run_id, {"toolUseId": call.tool_use_id, **error})
         finally:
             delivered = delivery in (Delivery.ACCEPTED, Delivery.UNWANTED)
             if delivery is Delivery.ACCEPTED:
@@ -185,7 +199,7 @@ class RunToolCalls:
     def context_for(self, call: LocalToolCall, timeout: float | None) -> ToolContext:
         """Make what a handler can ask about its call."""
         return ToolContext(
-            run_id=call.agent_run_id or self._run_id,
+            run_id=call.agent_run_id or self.run_id,
             tool_use_id=call.tool_use_id,
             name=call.name,
             deadline=None if timeout is None else time.monotonic() + timeout,
@@ -193,7 +207,7 @@ class RunToolCalls:
 
     def describe(self, call: LocalToolCall) -> str:
         """Name a call in log lines and messages."""
-        return f"tool {call.name!r} (run {self._run_id}, tool use {call.tool_use_id})"
+        return f"tool {call.name!r} (run {self.run_id}, tool use {call.tool_use_id})"
 
     @property
     def known_names(self) -> str:

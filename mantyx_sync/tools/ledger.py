@@ -76,6 +76,14 @@ class Ledger(Generic[CallT]):
             self._states[tool_use_id] = CallState.CLAIMED
             return True
 
+    def claim_all(self) -> list[str]:
+        """Take the right to deliver the answer of every call at work; return their ids."""
+        with self._lock:
+            found = [key for key, state in self._states.items() if state is CallState.AT_WORK]
+            for key in found:
+                self._states[key] = CallState.CLAIMED
+            return found
+
     def close(self, tool_use_id: str, *, delivered: bool) -> None:
         """Note that delivering the answer has ended."""
         with self._lock:
