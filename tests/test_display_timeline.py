@@ -298,6 +298,17 @@ def test_calls_that_overlap_are_in_lanes_and_others_share_one() -> None:
     assert third == first
 
 
+def test_a_bar_too_thin_for_its_parts_has_the_colour_of_what_was_done() -> None:
+    timed = [*called(1, "a", 1000, 1000.3), *called(2, "b", 1000, 1000.3, error="boom")]
+    tools = [
+        ToolTiming("tu_1", "a", "local", 1000, 1000, 1000.1, 1000.3),
+        ToolTiming("tu_2", "b", "local", 1000, 1000.2, 1000.2, 1000.3, failed=True),
+    ]
+    turns = [TurnTiming(None, (1000.0, 1000.0), 1000.0)]
+    picture = layout(moments(run_of(timed, turns, tools, total=5000.0)), 340.0)
+    assert [(box.kind, box.width) for box in picture.boxes] == [("wait", 63.4), ("run", 3.0), ("bad", 3.0)]
+
+
 def test_a_picture_of_nothing_is_a_picture() -> None:
     for total in (0.0, None, float("nan"), 5.0):
         result = run_of([], total=total)

@@ -19,6 +19,7 @@ MAX_LANES = 8
 """How many bars stand above each other in one row; what does not fit is drawn together below them."""
 _MARK_LANES = 5
 _MIN_WIDTH = 3.0
+_WHOLE = 5.0
 _CROSS = 11.0  # room behind the bar of a failed call for its cross
 _SIGN = 12.0
 _PAD = 6.0
@@ -207,11 +208,16 @@ class _Layouter:
         self._bars += 1
         start = self._x(bar.start)
         end = max(self._x(bar.end), start + _MIN_WIDTH)
-        for i, part in enumerate(bar.parts):
-            is_last = i == len(bar.parts) - 1
+        parts = bar.parts
+        if end - start < _WHOLE:  # so thin a bar has one colour: that of what was done
+            done = [part for part in parts if part.kind in ("run", "think", "text")]
+            kind = done[-1].kind if done else parts[0].kind
+            parts = (Part(kind, bar.start, bar.end),)
+        for i, part in enumerate(parts):
+            is_last = i == len(parts) - 1
             left = start if i == 0 else self._x(part.start)
             right = end if is_last else self._x(part.end)
-            if right - left < 0.4 and len(bar.parts) > 1 and not (is_last and end - start <= _MIN_WIDTH):
+            if right - left < 0.4 and len(parts) > 1:
                 continue
             kind = part.kind
             if kind == "run" and (bar.is_failed or bar.calls > 1):
