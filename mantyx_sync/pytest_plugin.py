@@ -19,7 +19,7 @@ import re
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, TypeVar, Union
 
 import pytest
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from mantyx_sync.local import RecordingServer, ReplayServer, ScriptedServer
 
 __all__ = ["mantyx_client", "mantyx_env", "mantyx_no_leaks", "mantyx_replay", "mantyx_server"]
+
+T = TypeVar("T")
 
 _MARKER = (
     "mantyx(script=, faults=, model=, recording=, ignore=, speed=, max_gap=, redact=, secrets=, **settings): sets up "
@@ -97,25 +99,24 @@ def mantyx_server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     from mantyx_sync.local import ScriptedServer
 
     settings = {name: value for name, value in _marked(request).items() if name not in _OF_RECORDINGS}
-    script = settings.pop("script", None)
-    problem = _unknown(settings)
-    if problem is None:
-        try:
-            server = ScriptedServer(**settings)
-            if script is not None:
-                server.script(*([script] if isinstance(script, str) else script))
-        except (TypeError, ValueError) as error:
-            problem = str(error)
-    if problem is not None:
-        pytest.fail(f"mark.mantyx: {problem}", pytrace=False)
+    script: Any = settings.pop("script", None)
+
+    def make() -> ScriptedServer:
+        _refuse_unknown(settings)
+        server = ScriptedServer(**settings)
+        if script is not None:
+            server.script(*([script] if isinstance(script, str) else script))
+        return server
+
+    server = _made(make, (TypeError, ValueError), lambda error: f"mark.mantyx: {error}")
     _check_behind(request, server.script_problems)
     _reach_loopback(monkeypatch)
     with server:
         yield server
 
 
-def _unknown(settings: Mapping[str, Any]) -> str | None:
-    """Say which keyword of the marker there is not."""
+def _refuse_unknown(settings: Mapping[str, Any]) -> None:
+    """Raise `ValueError` if there is no such keyword of the marker."""
     import inspect
 
     from mantyx_sync.checks import closest
@@ -125,8 +126,17 @@ def _unknown(settings: Mapping[str, Any]) -> str | None:
     for name in settings:
         if name not in known:
             near = closest(name, known)
-            return f"got {name}=, must be one of {', '.join(known)}" + (f"; did you mean {near}=?" if near else "")
-    return None
+            hint = f"; did you mean {near}=?" if near else ""
+            raise ValueError(f"got {name}=, must be one of {', '.join(known)}{hint}")
+
+
+def _made(make: Callable[[], T], kinds: tuple[type[Exception], ...], sentence: Callable[[Exception], str]) -> T:
+    """Return what `make` makes; where that fails, fail the test with a sentence and without a traceback."""
+    try:
+        return make()
+    except kinds as error:
+        text = sentence(error)
+    pytest.fail(text, pytrace=False)
 
 
 # -------------------------------------------------------------------------------------------- recordings
@@ -167,13 +177,15 @@ def _replay(request: pytest.FixtureRequest, path: Path, options: dict[str, Any])
 
     again = f"pytest {request.node.nodeid!r} --mantyx-record"
     options = {name: value for name, value in options.items() if name != "secrets"}
-    problem = None
-    try:
-        server = ReplayServer(path, **options)
-    except RecordingError as error:
-        problem = f"{error}\nTo make it, with a real account: {again}"
-    if problem is not None:
-        pytest.fail(problem, pytrace=False)
+    server = _made(
+        lambda: ReplayServer(path, **options),
+        (RecordingError, TypeError, ValueError),
+        lambda error: (
+            f"{error}\nTo make it, with a real account: {again}"
+            if isinstance(error, RecordingError)
+            else f"mark.mantyx: {error}"
+        ),
+    )
 
     def check() -> list[str]:
         try:
@@ -192,13 +204,11 @@ def _record(request: pytest.FixtureRequest, path: Path, options: dict[str, Any])
     from mantyx_sync.local import RecordingServer
 
     wanted = {name: options[name] for name in ("secrets", "redact") if name in options}
-    problem = None
-    try:
-        server = RecordingServer(path, **wanted)
-    except MantyxConfigError as error:
-        problem = f"--mantyx-record needs an account: {error}"
-    if problem is not None:
-        pytest.fail(problem, pytrace=False)
+    server = _made(
+        lambda: RecordingServer(path, **wanted),
+        (MantyxConfigError,),
+        lambda error: f"--mantyx-record needs an account: {error}",
+    )
     passed: list[bool] = []
 
     def check() -> list[str]:

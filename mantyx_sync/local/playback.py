@@ -144,6 +144,7 @@ class Tape:
         first, final = found[0], found[-1]
         by_seq: dict[int, _Frame] = {}
         unnumbered: list[_Frame] = []
+        longest = final
         for exchange in found:
             frames = split_frames(_renamed(exchange, renamed))
             for frame in frames:
@@ -154,7 +155,7 @@ class Tape:
         if by_seq:
             frames = [by_seq[seq] for seq in sorted(by_seq) if seq > last_seq]
         else:
-            frames, final = unnumbered, longest if unnumbered else final
+            frames, final = unnumbered, longest
         pieces = [Piece(frame.data, frame.piece.at, frame.piece.order) for frame in frames]
         start = pieces[0] if pieces else Piece(b"", final.end_at, final.end_order)
         steps, last = self._steps(final, pieces, start.at, 0)

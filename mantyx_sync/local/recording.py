@@ -244,10 +244,11 @@ def read_recording(path: Union[str, os.PathLike[str]]) -> list[Exchange]:
 
 def _check_header(name: str, line: str) -> None:
     try:
-        header = json.loads(line)
+        found: Any = json.loads(line)
     except (ValueError, RecursionError):
-        header = None
-    version = header.get("mantyx-recording") if isinstance(header, dict) else None
+        found = None
+    header: dict[str, Any] = found if isinstance(found, dict) else {}
+    version = header.get("mantyx-recording")
     if not isinstance(version, int):
         raise RecordingError(f'{name} is not a recording: its first line does not begin with {{"mantyx-recording": …')
     if version != VERSION:

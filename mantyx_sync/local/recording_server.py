@@ -9,9 +9,10 @@ from mantyx_sync.local.answers import Answer
 from mantyx_sync.local.faults import Effect, Fault
 from mantyx_sync.local.http import Request, Response, json_response
 from mantyx_sync.local.loopback import LoopbackServer
+from mantyx_sync.local.notes import Notes
 from mantyx_sync.local.recording import write_recording
 from mantyx_sync.local.redaction import SLUG, Redactor
-from mantyx_sync.local.relaying import API_KEY, Notes, Relay, Upstream
+from mantyx_sync.local.relaying import API_KEY, Relay, Upstream
 from mantyx_sync.local.routes import match_route
 from mantyx_sync.local.server import ClientSettings
 

@@ -59,7 +59,11 @@ _IDENTITY = ("sub", "email", "name", "given_name", "family_name", "preferred_use
 
 _NAME_PATTERN = "|".join(name.replace("_", "[_-]?") for name in _SECRET_FIELDS)
 # In JSON, and in JSON within a string of JSON, where the quotes are escaped.
-_FIELD = re.compile(rf'(\\*"(?:{_NAME_PATTERN})\\*"\s*:\s*\\*")((?:[^"\\]|\\+[^"])+)', re.IGNORECASE)
+_FIELD = re.compile(
+    rf'(?P<name>\\*")(?:{_NAME_PATTERN})(?P=name)\s*:\s*(?P<quote>\\*")(?!(?P=quote))'
+    r"(?P<secret>[^\n]+?)(?=(?<!\\)(?P=quote)|\n|$)",
+    re.IGNORECASE,
+)
 _LOOKS_SECRET = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
@@ -167,9 +171,7 @@ class Redactor:
         if exchange.body is not None and exchange.body[0] != "base64":
             texts.append(json.dumps(exchange.body[1], ensure_ascii=False))
         for text in texts:
-            for found in _FIELD.finditer(text):
-                self.learn_secret(found.group(2))
-            for pattern in _LOOKS_SECRET:
+            for pattern in (_FIELD, *_LOOKS_SECRET):
                 for found in pattern.finditer(text):
                     self.learn_secret(found.group("secret"))
 
@@ -221,8 +223,7 @@ class Redactor:
         for secret, replacement in self._known():
             if secret in text:
                 text = text.replace(secret, replacement)
-        text = _FIELD.sub(rf"\1{REDACTED}", text)
-        for pattern in _LOOKS_SECRET:
+        for pattern in (_FIELD, *_LOOKS_SECRET):
             text = pattern.sub(_hide, text)
         for slug in self._slugs:
             for form in {slug, quote(slug, safe="")}:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Callable, Iterable, Mapping, Optional, Union
+from typing import Callable, Iterable, Optional, Union
 from urllib.parse import parse_qsl
 
-from mantyx_sync.local.answers import Answer, KnownAnswer, Later, NoAnswer, RelayedResponse, read_last_seq
+from mantyx_sync.local.answers import Answer, read_last_seq
 from mantyx_sync.local.faults import Effect, Fault
 from mantyx_sync.local.frames import PieceLog
 from mantyx_sync.local.http import Request, Response, json_response
 from mantyx_sync.local.loop import Timer
 from mantyx_sync.local.loopback import LoopbackServer
 from mantyx_sync.local.matching import Asked, Comparison, compare, short_path, without_slug
-from mantyx_sync.local.playback import Plan, Step, Tape
-from mantyx_sync.local.recording import BROKEN, COMPLETE, NO_ANSWER, Exchange, decode_body, read_recording
+from mantyx_sync.local.playback import Plan, Tape
+from mantyx_sync.local.playing import Playing
+from mantyx_sync.local.recording import Exchange, decode_body, read_recording
 from mantyx_sync.local.redaction import SLUG
 from mantyx_sync.local.routes import match_route
 from mantyx_sync.local.server import ClientSettings
@@ -112,7 +113,7 @@ class ReplayServer(LoopbackServer):
         self._arrived: dict[int, float] = {}
         self._renamed: dict[str, str] = {}
         self._refused: dict[tuple[str, str], str] = {}  # by route: what was wrong with a request for it
-        self._playing: list[_Playing] = []
+        self._playing: list[Playing] = []
         self._answers = 0
 
     def start(self) -> ReplayServer:
@@ -249,7 +250,7 @@ class ReplayServer(LoopbackServer):
 
     def _play(self, plan: Plan) -> Answer:
         self._answers += 1
-        playing = _Playing(self, plan, f"replay-{self._answers}")
+        playing = Playing(self, plan, f"replay-{self._answers}")
         self._playing.append(playing)
         return playing.begin()
 
@@ -271,7 +272,7 @@ class ReplayServer(LoopbackServer):
                 return why
         return None
 
-    def forget(self, playing: _Playing) -> None:
+    def forget(self, playing: Playing) -> None:
         """Take notice that an answer is over."""
         if playing in self._playing:
             self._playing.remove(playing)
@@ -293,126 +294,6 @@ class ReplayServer(LoopbackServer):
     def _refuse(self, status: int, message: str) -> Response:
         error = "internal_error" if status == 500 else "invalid_request"
         return json_response(status, {"error": error, "message": message})
-
-
-class _Playing:
-    """One answer that is being played. Everything happens on the socket loop's thread."""
-
-    def __init__(self, server: ReplayServer, plan: Plan, log_id: str) -> None:
-        self._server = server
-        self._plan = plan
-        self._log = PieceLog(log_id, self._left)
-        self._steps = [*plan.steps, plan.last]
-        self._next = 0
-        self._before = time.monotonic()
-        self._timer: Optional[Timer] = None
-        self._has_begun = False
-        self._tail = b""
-        self._is_over = False
-
-    @property
-    def missing(self) -> list[int]:
-        """The requests that the next step still waits for."""
-        if self._is_over or not self._has_begun:
-            return []
-        return [number for number in self._steps[self._next].needs if self._server.arrived(number) is None]
-
-    def begin(self) -> Answer:
-        """Return the answer, or a promise of it where it came later."""
-        pause = self._server.pause(self._plan.head_gap)
-        if self._plan.status is None and self._plan.end != NO_ANSWER:
-            return Later(self._left)  # its client had left before the answer came; this one will, too
-        if pause <= 0:
-            return self._answer()
-        later = Later(self._left)
-        self._timer = self._server.call_at(time.monotonic() + pause, lambda: later.give(self._answer()))
-        return later
-
-    def _answer(self) -> KnownAnswer:
-        plan = self._plan
-        if plan.status is None:
-            self._over()
-            return NoAnswer()
-        self._before = time.monotonic()
-        self._has_begun = True
-        self.go_on()
-        return RelayedResponse(plan.status, plan.headers, self._log, self._length())
-
-    def _length(self) -> int | None:
-        if not self._plan.is_sized:
-            return None
-        size = sum(len(step.data) for step in self._plan.steps)
-        return size if self._plan.end == COMPLETE else max(self._plan.length or 0, size + 1)
-
-    def go_on(self) -> None:
-        """Send what may be sent by now."""
-        if not self._has_begun:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        while not self._is_over:
-            step = self._steps[self._next]
-            missing = self.missing
-            if missing:
-                why = self._server.hopeless(missing)
-                if why is not None:
-                    self._fail(why)
-                return
-            due = self._due(step)
-            if due > time.monotonic():
-                self._timer = self._server.call_at(due, self.go_on)
-                return
-            self._before = due
-            self._next += 1
-            if self._next < len(self._steps):
-                self._send(step.data)
-            else:
-                self._end()
-
-    def _due(self, step: Step) -> float:
-        came = [self._server.arrived(number) or 0.0 for number in step.needs]
-        return max([self._before, *came]) + self._server.pause(step.gap)
-
-    def _send(self, data: bytes) -> None:
-        self._tail = (self._tail + data)[-4:]
-        self._log.frames.append(data)
-        self._server.grown(self._log)
-
-    def _end(self) -> None:
-        self._is_over = True
-        if self._plan.end in (COMPLETE, BROKEN):
-            self._log.end("fin" if self._plan.end == BROKEN else None)
-            self._server.grown(self._log)
-        # Otherwise its client had left: it stays open until this one does.
-
-    def _fail(self, why: str) -> None:
-        """End a stream that would wait for ever, since what it waits for has come and was not what was recorded."""
-        if self._tail and not self._tail.endswith((b"\n\n", b"\r\r", b"\n\r\n")):
-            self._send(b"\n\n")
-        self._send(_error_frame(self._plan, why))
-        self._is_over = True
-        self._log.end()
-        self._server.grown(self._log)
-
-    def _left(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._over()
-
-    def _over(self) -> None:
-        self._is_over = True
-        self._server.forget(self)
-
-
-def _error_frame(plan: Plan, why: str) -> bytes:
-    seq = plan.last_seq + 1
-    if "/eval-runs/" in plan.title:
-        event: Mapping[str, object] = {"seq": seq, "type": "run_error", "error": why}
-    else:
-        data = {"error": why, "errorClass": "unknown", "code": "replay_mismatch", "retryable": False}
-        event = {"seq": seq, "type": "error", "data": data}
-    return f"id: {seq}\nevent: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
 
 def _last_seq(exchange: Exchange) -> int:

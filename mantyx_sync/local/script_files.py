@@ -65,8 +65,9 @@ def _model_of_python(name: str) -> Model:
     if hasattr(script, "complete"):
         model: Model = script
         return model
+    turns: Any = script
     if callable(script) or (isinstance(script, Sequence) and not isinstance(script, str)):
-        return ScriptedModel(script)
+        return ScriptedModel(turns)
     raise ValueError(
         f"{name}: it must set script to a list of turns, a function or a model, got {type(script).__name__}"
     )
@@ -116,7 +117,7 @@ def _part(content: Any, where: str) -> ScriptPart:
         return ToolUse(_text(content, "tool", where), content.get("args", {}), content.get("id"))
     if "failure" in content:
         given = content["failure"]
-        fields = {"message": given} if isinstance(given, str) else given
+        fields: Any = {"message": given} if isinstance(given, str) else given
         if not isinstance(fields, dict):
             raise ValueError(f"{where}.failure: must be a text or an object")
         _refuse_unknown(fields, _FAILURE, f"{where}.failure")
