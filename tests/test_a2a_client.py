@@ -39,9 +39,9 @@ from mantyx_sync.a2a import (
     TextPart,
 )
 from mantyx_sync.a2a.client import stream as stream_module
+from mantyx_sync.a2a.client.allowance import Allowance
 from mantyx_sync.a2a.client.questions import Questions, is_same_question
 from mantyx_sync.a2a.client.stream import poll_delay
-from mantyx_sync.a2a.client.waiting import Patience
 from mantyx_sync.errors import MantyxConfigError, MantyxNetworkError, MantyxTimeoutError
 from mantyx_sync.tools.results import ToolResultFile
 
@@ -458,13 +458,13 @@ def test_anything_that_can_be_looked_at_like_an_event_cancels_and_nothing_else_i
 
 def test_a_pause_ends_with_a_plain_event_soon_and_with_a_cancellation_at_once() -> None:
     for event in (threading.Event(), Cancellation()):
-        patience = Patience.of(60.0, event)
+        allowance = Allowance.of(60.0, event)
         timer = threading.Timer(0.02, event.set)
         timer.start()
         started = time.monotonic()
-        patience.pause(30.0)
+        allowance.pause(30.0)
         assert time.monotonic() - started < 2.0
-        assert patience.is_over
+        assert allowance.is_over
         timer.join()
 
 
@@ -771,7 +771,7 @@ def test_ctrl_c_cancels_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     methods = {"SendMessage": always({"task": WORKING}), "CancelTask": always(task_v1("CANCELED"))}
-    monkeypatch.setattr(Patience, "pause", interrupt)
+    monkeypatch.setattr(Allowance, "pause", interrupt)
     with Agent(methods) as agent:
         with pytest.raises(KeyboardInterrupt):
             ask(agent)

@@ -26,7 +26,7 @@ from mantyx_sync.a2a import (
     Task,
     TextPart,
 )
-from mantyx_sync.a2a.client.waiting import Patience
+from mantyx_sync.a2a.client.allowance import Allowance
 from mantyx_sync.a2a.dialects import V03, V1, Operation
 from mantyx_sync.a2a.objects import SendConfiguration, SendParams
 from mantyx_sync.a2a.reading import read_event
@@ -241,10 +241,10 @@ def begun(peer: Peer, word: str) -> str:
                     break
             assert events.task is not None
             return events.task.id
-    connection = peer.client._open(Patience.of(10.0))[1]
+    connection = peer.client._open(Allowance.of(10.0))[1]
     message = Message(str(uuid.uuid4()), "user", (TextPart(word),))
     params = connection.endpoint.dialect.write_send_params(SendParams(message, SendConfiguration(blocking=False)))
-    task = read_event(connection.call(Operation.SEND, params, Patience.of(10.0)))
+    task = read_event(connection.call(Operation.SEND, params, Allowance.of(10.0)))
     assert isinstance(task, Task)
     return task.id
 

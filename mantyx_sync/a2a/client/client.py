@@ -18,6 +18,7 @@ from ..objects import Event, Message, SendConfiguration, SendParams, Task
 from ..reading import WrongObject, read_event, read_task
 from .access import Access
 from .addresses import shown_url
+from .allowance import Allowance
 from .card import AgentCard
 from .connection import Connection
 from .discovery import fetch_card
@@ -35,7 +36,6 @@ from .given import (
 from .questions import Questions
 from .replies import A2AReply
 from .stream import A2AStream
-from .waiting import Patience
 
 if TYPE_CHECKING:
     import requests
@@ -163,7 +163,7 @@ class A2AClient:
             A2AAuthError: It is not given out without credentials.
             A2AConnectionError, A2ATimeoutError: As their names say.
         """
-        return self._open(self._patience(timeout, None).at_most(CARD_TIMEOUT_S))[0]
+        return self._open(self._allowance(timeout, None).at_most(CARD_TIMEOUT_S))[0]
 
     @property
     def card(self) -> AgentCard:
@@ -176,7 +176,7 @@ class A2AClient:
         Raises:
             A2AError: As `card`. The old card stays in use.
         """
-        self._known = self._look(self._patience(None, None).at_most(CARD_TIMEOUT_S))
+        self._known = self._look(self._allowance(None, None).at_most(CARD_TIMEOUT_S))
         return self._known[0]
 
     def get_extended_card(self, *, timeout: float | None = None) -> AgentCard:
@@ -186,9 +186,9 @@ class A2AClient:
             A2ARequestError: There is none.
             A2AError: As `send`.
         """
-        patience = self._patience(timeout, None)
-        connection = self._open(patience)[1]
-        result = connection.call(Operation.EXTENDED_CARD, connection.tenanted({}), patience)
+        allowance = self._allowance(timeout, None)
+        connection = self._open(allowance)[1]
+        result = connection.call(Operation.EXTENDED_CARD, connection.tenanted({}), allowance)
         return AgentCard.from_wire(result, self._url)
 
     # ------------------------------------------------------------------------------------------- asking
@@ -272,7 +272,7 @@ class A2AClient:
             endpoint = connection.endpoint
             return endpoint.dialect.write_send_params(replace(sent, tenant=endpoint.tenant))
 
-        return self._stream(Operation.SEND, params, message.task_id, self._patience(timeout, cancelled), True)
+        return self._stream(Operation.SEND, params, message.task_id, self._allowance(timeout, cancelled), True)
 
     def resubscribe(
         self,
@@ -303,8 +303,8 @@ class A2AClient:
         def params(connection: Connection) -> Dict[str, Any]:
             return connection.tenanted({"id": name})
 
-        patience = self._patience(timeout, cancelled)
-        return self._stream(Operation.RESUBSCRIBE, params, name, patience, False, last_event_id)
+        allowance = self._allowance(timeout, cancelled)
+        return self._stream(Operation.RESUBSCRIBE, params, name, allowance, False, last_event_id)
 
     def get_task(self, task_id: str, *, history_length: int | None = None, timeout: float | None = None) -> Task:
         """Ask how a task stands. Blocks.
@@ -342,19 +342,19 @@ class A2AClient:
 
     # ------------------------------------------------------------------------------------------- inside
 
-    def _patience(self, timeout: float | None, cancelled: threading.Event | None) -> Patience:
+    def _allowance(self, timeout: float | None, cancelled: threading.Event | None) -> Allowance:
         """Begin to wait, for what is asked for now."""
         if self._is_closed:
             raise A2AError(f"{self!r}: the client was closed: make another one, or close it later", code="closed")
         seconds_left = self.timeout if timeout is None else checked_timeout(timeout, "timeout")
-        return Patience.of(seconds_left, checked_event(cancelled, "cancelled"))
+        return Allowance.of(seconds_left, checked_event(cancelled, "cancelled"))
 
     def _stream(
         self,
         operation: Operation,
         params: Callable[[Connection], Dict[str, Any]],
         task_id: str | None,
-        patience: Patience,
+        allowance: Allowance,
         cancels: bool,
         last_event_id: str | None = None,
     ) -> A2AStream:
@@ -365,8 +365,8 @@ class A2AClient:
             self._may_stream = False
 
         return A2AStream(
-            lambda patience: self._open(patience)[1],
-            patience,
+            lambda allowance: self._open(allowance)[1],
+            allowance,
             operation=operation,
             params=params,
             may_stream=may_stream,
@@ -378,9 +378,9 @@ class A2AClient:
         )
 
     def _ask_for_task(self, operation: Operation, params: Dict[str, Any], timeout: float | None) -> Task:
-        patience = self._patience(timeout, None)
-        connection = self._open(patience)[1]
-        result = connection.call(operation, connection.tenanted(params), patience)
+        allowance = self._allowance(timeout, None)
+        connection = self._open(allowance)[1]
+        result = connection.call(operation, connection.tenanted(params), allowance)
         try:
             event = read_event(result)
             task = event if isinstance(event, Task) else read_task(result)
@@ -391,13 +391,13 @@ class A2AClient:
         self._questions.note(task)
         return task
 
-    def _open(self, patience: Patience) -> Tuple[AgentCard, Connection]:
+    def _open(self, allowance: Allowance) -> Tuple[AgentCard, Connection]:
         # Threads that come first at once may each fetch the card: waiting for one another would cost more.
         if self._known is None:
-            self._known = self._look(patience)
+            self._known = self._look(allowance)
         return self._known
 
-    def _look(self, patience: Patience) -> Tuple[AgentCard, Connection]:
+    def _look(self, allowance: Allowance) -> Tuple[AgentCard, Connection]:
         card_zone: str | None = None
         if self._given is not None:
             card = self._given
@@ -406,7 +406,7 @@ class A2AClient:
             card, card_zone = fetch_card(
                 self._access.transport(origin_of(self._url)),
                 self._url,
-                patience.at_most(CARD_TIMEOUT_S),
+                allowance.at_most(CARD_TIMEOUT_S),
                 connect_timeout=self._access.connect_timeout,
                 retry=self._access.retry,
             )

@@ -17,6 +17,7 @@ from ...transport.redirects import follow, redirect_site
 from ...transport.retry import Failure, Repeat, RetryPolicy, parse_retry_after
 from ..dialects import V1, Operation
 from .addresses import Guard, GuardedRelease
+from .allowance import Allowance, Watch
 from .card import Endpoint
 from .errors import (
     A2AAuthError,
@@ -30,7 +31,6 @@ from .errors import (
 )
 from .event_reader import EventReader, StreamBroken
 from .results import given_up, request_error, result_of
-from .waiting import Patience, Watch
 
 __all__ = ["Connection"]
 
@@ -79,18 +79,18 @@ class Connection:
         self._max_bytes = max_message_bytes
         self._retry = retry or RetryPolicy()
 
-    def call(self, operation: Operation, params: Dict[str, Any], patience: Patience) -> Any:
+    def call(self, operation: Operation, params: Dict[str, Any], allowance: Allowance) -> Any:
         """Ask and return the result.
 
         Raises:
             A2ARequestError, A2AAuthError, A2AStatusError, A2AConnectionError, A2AProtocolError: As their names say.
-            A2ATimeoutError, A2ACancelled: The patience is over.
+            A2ATimeoutError, A2ACancelled: The time is over, or the call was cancelled.
         """
-        answer = self.ask(operation, params, patience)
+        answer = self.ask(operation, params, allowance)
         if not isinstance(answer, EventReader):
             return answer
         try:  # a stream where one result was to be
-            result = answer.next(patience)
+            result = answer.next(allowance)
         except StreamBroken as broken:
             raise A2AConnectionError(f"{self.label}: {broken}", cause=broken) from None
         finally:
@@ -103,7 +103,7 @@ class Connection:
         self,
         operation: Operation,
         params: Dict[str, Any],
-        patience: Patience,
+        allowance: Allowance,
         headers: Mapping[str, str] | None = None,
     ) -> Union[Any, EventReader]:
         """Ask and return the result, or a reader of results if the agent answers with a stream.
@@ -116,7 +116,7 @@ class Connection:
         repeat = Repeat.SAFE if operation in SAFE else Repeat.ONCE
         for attempt in range(self._retry.max_retries + 1):
             try:
-                return self._ask_once(operation, params, patience, headers or {})
+                return self._ask_once(operation, params, allowance, headers or {})
             except A2AStatusError as error:
                 delay = self._retry.after_status(error.status or 0, repeat, attempt, error.retry_after, random.random())
                 failure: A2AError = error
@@ -124,31 +124,31 @@ class Connection:
                 kind = Failure.UNSENT if error.sent is False else Failure.LOST
                 delay = self._retry.after_failure(kind, repeat, attempt, random.random())
                 failure = error
-            if delay is None or delay >= patience.left:
+            if delay is None or delay >= allowance.left:
                 raise failure from failure.__cause__
             log.info("%s: %s; next try in %.2f s", self.label, type(failure).__name__, delay)
-            patience.pause(delay)
-            self.check(patience)
+            allowance.pause(delay)
+            self.check(allowance)
         raise AssertionError("the retry policy allows no more tries than max_retries")
 
-    def check(self, patience: Patience) -> None:
+    def check(self, allowance: Allowance) -> None:
         """Return at once if there is time left.
 
         Raises:
-            A2ATimeoutError, A2ACancelled: The patience is over.
+            A2ATimeoutError, A2ACancelled: The time is over, or the call was cancelled.
         """
-        if patience.is_cancelled:
+        if allowance.is_cancelled:
             raise A2ACancelled(f"{self.label}: the call was cancelled")
-        if patience.left <= 0:
+        if allowance.left <= 0:
             raise A2ATimeoutError(f"{self.label}: no answer in the time allowed")
 
     def _method(self, operation: Operation) -> str:
         return self.endpoint.dialect.methods[operation]
 
     def _ask_once(
-        self, operation: Operation, params: Dict[str, Any], patience: Patience, extra: Mapping[str, str]
+        self, operation: Operation, params: Dict[str, Any], allowance: Allowance, extra: Mapping[str, str]
     ) -> Union[Any, EventReader]:
-        self.check(patience)
+        self.check(allowance)
         method = self._method(operation)
         body = encode_json({"jsonrpc": "2.0", "id": str(uuid.uuid4()), "method": method, "params": params})
         is_stream = operation in (Operation.STREAM, Operation.RESUBSCRIBE)
@@ -159,15 +159,15 @@ class Connection:
         opened: Opened | None = None
         is_handed_on = False
         try:
-            with Watch(patience, release):
+            with Watch(allowance, release):
                 opened = follow(
                     self._transport,
                     "POST",
                     self.endpoint.url,
                     headers={**wanted, **self._headers, **extra},
                     data=body,
-                    connect_timeout=min(self._connect_timeout, patience.socket_timeout),
-                    read_timeout=patience.socket_timeout,
+                    connect_timeout=min(self._connect_timeout, allowance.socket_timeout),
+                    read_timeout=allowance.socket_timeout,
                     release=release,
                 )
                 if opened.status >= 300:
@@ -180,19 +180,19 @@ class Connection:
         except A2AError:
             raise
         except MantyxError as error:
-            raise self._translated(error, release, patience) from error.__cause__
+            raise self._translated(error, release, allowance) from error.__cause__
         finally:
             if opened is not None and not is_handed_on:
                 opened.close()
 
-    def _translated(self, error: MantyxError, release: GuardedRelease, patience: Patience) -> A2AError:
+    def _translated(self, error: MantyxError, release: GuardedRelease, allowance: Allowance) -> A2AError:
         if release.has_refused:
             return A2ACardError(
                 f"{self.label}: its name has come to lead to an address that its card must not name; nothing was sent",
                 code="address_refused",
             )
-        if release.called or patience.left <= 0:
-            return given_up(self.label, patience)
+        if release.called or allowance.left <= 0:
+            return given_up(self.label, allowance)
         text = f"{self.label}: {error.message}"
         if isinstance(error, MantyxProtocolError):
             return A2AProtocolError(text, status=error.status, cause=error.__cause__)

@@ -13,9 +13,9 @@ from ...transport.http import HttpTransport
 from ...transport.redirects import follow, redirect_site
 from ...transport.retry import Failure, Repeat, RetryPolicy
 from .addresses import GuardedRelease, shown_url
+from .allowance import Allowance, Watch
 from .card import AgentCard, card_addresses
 from .errors import A2AAuthError, A2ACancelled, A2ACardError, A2AConnectionError, A2ATimeoutError
-from .waiting import Patience, Watch
 
 __all__ = ["fetch_card"]
 
@@ -27,7 +27,7 @@ HEADERS = {"Accept": "application/json", "A2A-Version": "1.0"}
 
 
 def fetch_card(
-    transport: HttpTransport, url: str, patience: Patience, *, connect_timeout: float, retry: RetryPolicy
+    transport: HttpTransport, url: str, allowance: Allowance, *, connect_timeout: float, retry: RetryPolicy
 ) -> Tuple[AgentCard, str | None]:
     """Look for the card of the agent that `url` belongs to; return it, and the zone it came from. Blocks.
 
@@ -42,7 +42,7 @@ def fetch_card(
     attempts: List[Tuple[str, str]] = []
     forbidden: A2AAuthError | None = None
     for address in card_addresses(url):
-        opened_status, outcome, card, zone = _look(transport, address, patience, connect_timeout, retry)
+        opened_status, outcome, card, zone = _look(transport, address, allowance, connect_timeout, retry)
         if card is not None:
             log.debug("agent card found at %s", shown_url(address))
             return card, zone
@@ -63,7 +63,7 @@ def fetch_card(
 
 
 def _look(
-    transport: HttpTransport, address: str, patience: Patience, connect_timeout: float, retry: RetryPolicy
+    transport: HttpTransport, address: str, allowance: Allowance, connect_timeout: float, retry: RetryPolicy
 ) -> Tuple[int, str, AgentCard | None, str | None]:
     """Ask one address, again where that may help.
 
@@ -71,39 +71,39 @@ def _look(
         Its status, words for that, the card if it has one, and the zone it was found in, where that could be seen.
     """
     for attempt in range(retry.max_retries + 1):
-        _check(address, patience)
+        _check(address, allowance)
         release = GuardedRelease()
         try:
-            status, headers, body, words = _get(transport, address, patience, connect_timeout, release)
+            status, headers, body, words = _get(transport, address, allowance, connect_timeout, release)
         except A2AConnectionError as error:
             kind = Failure.UNSENT if error.sent is False else Failure.LOST
             delay = retry.after_failure(kind, Repeat.SAFE, attempt, random.random())
-            if delay is None or delay >= patience.left:
+            if delay is None or delay >= allowance.left:
                 raise
         else:
             if status == 200:
                 return (*_card(address, body, headers), release.zone)
             delay = retry.after_status(status, Repeat.SAFE, attempt, None, random.random())
-            if delay is None or delay >= patience.left:
+            if delay is None or delay >= allowance.left:
                 return status, words, None, None
-        patience.pause(delay)
+        allowance.pause(delay)
     raise AssertionError("the retry policy allows no more tries than max_retries")
 
 
 def _get(
-    transport: HttpTransport, address: str, patience: Patience, connect_timeout: float, release: GuardedRelease
+    transport: HttpTransport, address: str, allowance: Allowance, connect_timeout: float, release: GuardedRelease
 ) -> Tuple[int, Mapping[str, str], bytes, str]:
     opened: Opened | None = None
     try:
-        with Watch(patience, release):
+        with Watch(allowance, release):
             opened = follow(
                 transport,
                 "GET",
                 address,
                 headers=HEADERS,
                 data=None,
-                connect_timeout=min(connect_timeout, patience.socket_timeout),
-                read_timeout=patience.socket_timeout,
+                connect_timeout=min(connect_timeout, allowance.socket_timeout),
+                read_timeout=allowance.socket_timeout,
                 release=release,
             )
             words = f"HTTP {opened.status}"
@@ -112,8 +112,8 @@ def _get(
             body = opened.read_all(MAX_CARD_BYTES) if opened.status == 200 else opened.read_start(MAX_ERROR_BYTES)
         return opened.status, opened.headers, body, words
     except MantyxError as error:
-        if release.called or patience.left <= 0:
-            _check(address, patience)
+        if release.called or allowance.left <= 0:
+            _check(address, allowance)
             raise A2ATimeoutError(f"the agent card at {shown_url(address)} did not come in time") from None
         if isinstance(error, MantyxProtocolError):
             return error.status or 0, {}, b"", error.message
@@ -137,8 +137,8 @@ def _card(address: str, body: bytes, headers: Mapping[str, str]) -> Tuple[int, s
         return 200, "HTTP 200, but no agent card (a JSON object with a name)", None
 
 
-def _check(address: str, patience: Patience) -> None:
-    if patience.is_cancelled:
+def _check(address: str, allowance: Allowance) -> None:
+    if allowance.is_cancelled:
         raise A2ACancelled("the call was cancelled while the agent card was fetched")
-    if patience.left <= 0:
+    if allowance.left <= 0:
         raise A2ATimeoutError(f"no time left to fetch the agent card at {shown_url(address)}")

@@ -13,9 +13,9 @@ from ...transport.answers import Opened
 from ...transport.body import BodyBroken, BodyIdle
 from ...transport.sse import FrameDecoder, FrameTooLarge, parse_frame
 from .addresses import GuardedRelease
+from .allowance import Allowance, Watch
 from .errors import A2AProtocolError
 from .results import given_up, result_of
-from .waiting import Patience, Watch
 
 __all__ = ["EventReader", "StreamBroken"]
 
@@ -43,31 +43,31 @@ class EventReader:
         self._decoder = FrameDecoder(max_bytes)
         self._frames: Deque[str] = deque()
 
-    def next(self, patience: Patience) -> Any:
+    def next(self, allowance: Allowance) -> Any:
         """Return the next result; `None` at the end of the body. Blocks.
 
         Raises:
             StreamBroken: The connection broke, fell silent, or sent what is no event stream.
             A2ARequestError: The agent reports an error.
-            A2ATimeoutError, A2ACancelled: The patience is over.
+            A2ATimeoutError, A2ACancelled: The time is over, or the call was cancelled.
         """
         while True:
             while self._frames:
-                if patience.is_over:  # a small piece may hold very many
-                    raise given_up(self._label, patience)
+                if allowance.is_over:  # a small piece may hold very many
+                    raise given_up(self._label, allowance)
                 result = self._read(self._frames.popleft())
                 if result is not None:
                     return result
             try:
-                with Watch(patience, self.release):
+                with Watch(allowance, self.release):
                     data = self._opened.read()
             except BodyIdle as idle:
-                if patience.is_over:
-                    raise given_up(self._label, patience) from None
+                if allowance.is_over:
+                    raise given_up(self._label, allowance) from None
                 raise StreamBroken(f"the stream fell silent: {idle}") from None
             except BodyBroken as broken:
                 if self.release.called:
-                    raise given_up(self._label, patience) from None
+                    raise given_up(self._label, allowance) from None
                 raise StreamBroken(f"the stream broke: {broken}") from None
             if not data:
                 if self._decoder.eof():

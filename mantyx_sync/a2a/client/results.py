@@ -6,8 +6,8 @@ from typing import Any
 
 from ...errors import cut
 from ..rpc import read_error
+from .allowance import Allowance
 from .errors import A2ACancelled, A2AError, A2AProtocolError, A2ARequestError, A2ATimeoutError
-from .waiting import Patience
 
 __all__ = ["given_up", "request_error", "result_of"]
 
@@ -47,8 +47,8 @@ def request_error(value: object, label: str, method: str, status: int | None = N
     )
 
 
-def given_up(label: str, patience: Patience) -> A2AError:
+def given_up(label: str, allowance: Allowance) -> A2AError:
     """Return the error for an exchange that was cut off because nobody waits for it any more."""
-    if not patience.is_cancelled and patience.left <= 0:
+    if not allowance.is_cancelled and allowance.left <= 0:
         return A2ATimeoutError(f"{label}: no answer in the time allowed")
     return A2ACancelled(f"{label}: the call was cancelled")

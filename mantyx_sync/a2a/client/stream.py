@@ -14,6 +14,7 @@ from ..dialects import Operation
 from ..objects import ArtifactUpdate, Event, Message, StatusUpdate, Task
 from ..reading import WrongObject, read_event, read_task
 from ..rpc import METHOD_NOT_FOUND, UNSUPPORTED_OPERATION
+from .allowance import Allowance
 from .connection import Connection
 from .errors import (
     A2ACancelled,
@@ -29,7 +30,6 @@ from .event_reader import EventReader, StreamBroken
 from .folding import Fold
 from .questions import Questions, is_same_question
 from .replies import A2AReply, reply_to
-from .waiting import Patience
 
 __all__ = ["A2AStream", "poll_delay"]
 
@@ -64,8 +64,8 @@ class A2AStream:
 
     def __init__(
         self,
-        connect: Callable[[Patience], Connection],
-        patience: Patience,
+        connect: Callable[[Allowance], Connection],
+        allowance: Allowance,
         *,
         operation: Operation,
         params: Callable[[Connection], Dict[str, Any]],
@@ -89,7 +89,7 @@ class A2AStream:
         """
         self._connect = connect
         self._hangup = Cancellation()
-        self._patience = Patience(patience.deadline, self._hangup, *patience.cancelled)
+        self._allowance = Allowance(allowance.deadline, self._hangup, *allowance.cancelled)
         self._operation = operation
         self._params = params
         self._may_stream = may_stream
@@ -206,14 +206,14 @@ class A2AStream:
     # ------------------------------------------------------------------------------------------- steps
 
     def _begin(self) -> None:
-        connection = self._connection = self._connect(self._patience)
+        connection = self._connection = self._connect(self._allowance)
         if not self._may_stream():
             self._step = A2AStream._ask_plainly if self._operation is Operation.SEND else A2AStream._poll_at_once
             return
         operation = Operation.STREAM if self._operation is Operation.SEND else Operation.RESUBSCRIBE
         try:
             headers = {"Last-Event-ID": self.last_event_id} if self.last_event_id else None
-            answer = connection.ask(operation, self._params(connection), self._patience, headers)
+            answer = connection.ask(operation, self._params(connection), self._allowance, headers)
         except A2ARequestError as error:
             self._do_without(error, (METHOD_NOT_FOUND, UNSUPPORTED_OPERATION))
         else:
@@ -232,7 +232,7 @@ class A2AStream:
     def _ask_plainly(self) -> None:
         connection = self._connection
         assert connection is not None
-        answer = connection.ask(Operation.SEND, self._params(connection), self._patience)
+        answer = connection.ask(Operation.SEND, self._params(connection), self._allowance)
         if self._may_stream():
             self._no_streaming()  # this was the second try, and it is understood
         self._take_answer(answer)
@@ -252,7 +252,7 @@ class A2AStream:
         assert reader is not None
         assert connection is not None
         try:
-            result = reader.next(self._patience)
+            result = reader.next(self._allowance)
         except StreamBroken as broken:
             self._leave_reader()
             if self.task is None and self._task_id is None:
@@ -296,9 +296,9 @@ class A2AStream:
     def _poll(self) -> None:
         connection = self._connection
         assert connection is not None
-        self._patience.pause(poll_delay(self._polls))
+        self._allowance.pause(poll_delay(self._polls))
         self._polls += 1
-        connection.check(self._patience)
+        connection.check(self._allowance)
         self._ask_for_task()
 
     def _ask_for_task(self) -> None:
@@ -309,7 +309,7 @@ class A2AStream:
             raise A2AProtocolError(f"{connection.label}: the task that goes on has no id to ask for it by")
         try:
             params = connection.tenanted({"id": task_id})
-            limit = self._patience.at_most(POLL_TIMEOUT_S)
+            limit = self._allowance.at_most(POLL_TIMEOUT_S)
             result = connection.call(Operation.GET, params, limit)
         except (A2AConnectionError, A2AStatusError, A2ATimeoutError) as error:
             status = error.status or 500
@@ -408,7 +408,7 @@ class A2AStream:
         return A2ATimeoutError(text, task_id=task.id, context_id=task.context_id, cause=error.__cause__)
 
     def _cancel(self, connection: Connection, task_id: str, has_time: bool) -> bool:
-        limit = Patience.of(CANCEL_TIMEOUT_S if has_time else INTERRUPT_CANCEL_TIMEOUT_S)
+        limit = Allowance.of(CANCEL_TIMEOUT_S if has_time else INTERRUPT_CANCEL_TIMEOUT_S)
         try:
             connection.call(Operation.CANCEL, connection.tenanted({"id": task_id}), limit)
         except A2AError as failure:

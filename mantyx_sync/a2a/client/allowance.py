@@ -11,7 +11,7 @@ from ...tools.cancellation import Cancellation
 from ...transport.bell import Bell
 from ...transport.body import Release
 
-__all__ = ["Patience", "Watch"]
+__all__ = ["Allowance", "Watch"]
 
 SLICE_S = 0.1
 """How often a plain event is looked at; a `Cancellation` ends a wait at once."""
@@ -21,22 +21,25 @@ INTERRUPT_SLICE_S = 0.25
 """How soon Ctrl-C is noticed where a wait on a lock is not interrupted."""
 
 
-class Patience:
-    """The deadline of a call (monotonic clock; `None`: no limit) and what cancels it."""
+class Allowance:
+    """The deadline of a call (monotonic clock; `None`: no limit) and what cancels it.
+
+    It holds for all exchanges of the call together, and for the pauses between them; a `Watch` holds one exchange to it.
+    """
 
     def __init__(self, deadline: float | None, *cancelled: threading.Event) -> None:
         self.deadline = deadline
         self.cancelled = cancelled
 
     @classmethod
-    def of(cls, timeout: float | None, *cancelled: threading.Event | None) -> Patience:
+    def of(cls, timeout: float | None, *cancelled: threading.Event | None) -> Allowance:
         """Begin to wait `timeout` seconds from now; `None` and infinity set no limit."""
         deadline = None if timeout is None or math.isinf(timeout) else time.monotonic() + timeout
         return cls(deadline, *[item for item in cancelled if item is not None])
 
-    def at_most(self, timeout: float) -> Patience:
+    def at_most(self, timeout: float) -> Allowance:
         """Return the same with a deadline that is no more than `timeout` seconds away."""
-        return Patience(time.monotonic() + min(timeout, self.left), *self.cancelled)
+        return Allowance(time.monotonic() + min(timeout, self.left), *self.cancelled)
 
     @property
     def left(self) -> float:
@@ -93,21 +96,21 @@ def _call_back(
 
 
 class Watch:
-    """Shuts the connection of an exchange when the patience for it is over. A context manager, for each exchange anew.
+    """Shuts the connection of an exchange when the allowance for it is over. A context manager, for each exchange anew.
 
     The time-outs of a socket are for each wait: a peer that sends byte after byte never exceeds them.
     """
 
-    def __init__(self, patience: Patience, release: Release) -> None:
-        self._patience = patience
+    def __init__(self, allowance: Allowance, release: Release) -> None:
+        self._allowance = allowance
         self._release = release
         self._bell = Bell()
         self._thread: threading.Thread | None = None
         self._take_back: Callable[[], None] | None = None
 
     def __enter__(self) -> Watch:
-        self._take_back, others = _call_back(self._patience.cancelled, self._release)
-        if self._patience.deadline is not None or others:
+        self._take_back, others = _call_back(self._allowance.cancelled, self._release)
+        if self._allowance.deadline is not None or others:
             # Owned by this object: woken and joined when the exchange is over, and ends by itself at the deadline.
             self._thread = threading.Thread(target=self._run, args=(others,), name="mantyx-a2a-watch", daemon=True)
             try:
@@ -127,8 +130,8 @@ class Watch:
             self._thread.join(1.0)
 
     def _run(self, others: Tuple[threading.Event, ...]) -> None:
-        while self._patience.left > 0 and not any(item.is_set() for item in others):
-            left = min(self._patience.left, threading.TIMEOUT_MAX)
+        while self._allowance.left > 0 and not any(item.is_set() for item in others):
+            left = min(self._allowance.left, threading.TIMEOUT_MAX)
             if self._bell.wait(min(left, SLICE_S) if others else left):
                 return
         self._release()
