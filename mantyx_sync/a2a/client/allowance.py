@@ -24,7 +24,7 @@ INTERRUPT_SLICE_S = 0.25
 class Allowance:
     """The deadline of a call (monotonic clock; `None`: no limit) and what cancels it.
 
-    It holds for all exchanges of the call together, and for the pauses between them; a `Watch` holds one exchange to it.
+    It holds for all exchanges of the call together and the pauses between them; a `Watch` holds one exchange to it.
     """
 
     def __init__(self, deadline: float | None, *cancelled: threading.Event) -> None:
