@@ -53,8 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _signals():
             code = int(options.run(options))
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
             return code
     except Unusable as error:
         _say(str(error))

@@ -20,7 +20,7 @@ from .asking import (
     prompt_of,
 )
 from .connecting import add_client_options, connect
-from .exits import OK
+from .exits import INTERRUPTED, OK, Stopped
 from .following import Detached, Follower, Wishes, detaching
 from .loading import Unusable
 from .offering import add_tool_options, tools_of
@@ -239,11 +239,11 @@ def _attach(options: argparse.Namespace) -> int:
             wishes = Wishes(is_verbose=options.verbose, is_json=options.json, is_events=options.events)
             follower = Follower(screen, wishes, is_streamed=is_streamed)
             try:
-                with _ending(options, screen, run, follower), detaching() as stop:
+                with detaching() as stop, _ending(options, screen, run, follower):
                     follower.follow(run, stop, deadline)
-            except Detached as left:
+            except (Detached, KeyboardInterrupt, Stopped) as left:  # the last two: before signals were noted
                 screen.print_line(_goes_on(options.run_id))
-                return 128 + left.number
+                return INTERRUPTED if isinstance(left, KeyboardInterrupt) else 128 + left.number
             finally:
                 run.close()
     return OK
