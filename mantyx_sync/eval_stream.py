@@ -10,18 +10,10 @@ from typing import Callable, Generator, Iterator, NoReturn
 
 from .api import WorkspaceAPI
 from .envelopes import EnvelopeReader
-from .errors import (
-    MantyxAPIError,
-    MantyxAuthError,
-    MantyxError,
-    MantyxForbiddenError,
-    MantyxNetworkError,
-    MantyxNotFoundError,
-    MantyxOAuthError,
-    MantyxProtocolError,
-)
+from .errors import MantyxError
 from .eval_results import EvalRunDetail, EvalRunEvent
 from .events import NO_SEQ, Envelope
+from .lost_stream import end_without_stream
 from .reader import SNAPSHOT_TIMEOUT_S, FollowSettings
 from .transport.body import Body, Release
 from .transport.retry import Reconnect
@@ -185,36 +177,22 @@ def _read(
                     return
                 yield batch
     except StreamLost as lost:
-        yield [_end_without_stream(api, run_id, lost)]
+        yield [_end_in_record(api, run_id, lost)]
         return
     if record and record[0].is_terminal:
         yield [EvalRunEvent.of_record(record[0])]
 
 
-def _end_without_stream(api: WorkspaceAPI, run_id: str, lost: StreamLost) -> EvalRunEvent:
-    """The stream is lost: the eval's record tells its end, or an error how to go on."""
-    cause = lost.error
-    final: MantyxError | None = None
-    if isinstance(cause, (MantyxAPIError, MantyxOAuthError)) and not lost.gone:
-        final = cause
-    if final is None:
-        try:
-            record = get_eval_run(api, run_id, SNAPSHOT_TIMEOUT_S)
-        except (MantyxAuthError, MantyxForbiddenError, MantyxNotFoundError, MantyxOAuthError) as error:
-            final = error
-        except MantyxError as error:
-            log.info("eval run %s: its record is not to be had either: %s", run_id, error)
-        else:
-            if record.is_terminal:
-                return EvalRunEvent.of_record(record)
-    if final is None and isinstance(cause, MantyxProtocolError):
-        final = cause
-    if final is not None:
-        final.run_id = run_id
-        raise final
-    raise MantyxNetworkError(
-        f"eval run {run_id}: {str(cause).rstrip('.')}. The eval may still be going: follow it again with "
-        f"stream_eval_run({run_id!r}), ask for it with get_eval_run, or stop it with cancel_eval_run.",
-        cause=cause,
-        run_id=run_id,
-    ) from cause
+def _end_in_record(api: WorkspaceAPI, run_id: str, lost: StreamLost) -> EvalRunEvent:
+    def look() -> EvalRunEvent | None:
+        record = get_eval_run(api, run_id, SNAPSHOT_TIMEOUT_S)
+        return EvalRunEvent.of_record(record) if record.is_terminal else None
+
+    return end_without_stream(
+        lost,
+        look,
+        f"eval run {run_id}",
+        run_id,
+        f". The eval may still be going: follow it again with stream_eval_run({run_id!r}), ask for it with "
+        "get_eval_run, or stop it with cancel_eval_run.",
+    )

@@ -20,18 +20,14 @@ from .api import WorkspaceAPI
 from .backlog import Backlog
 from .envelopes import EnvelopeReader
 from .errors import (
-    MantyxAPIError,
-    MantyxAuthError,
     MantyxError,
-    MantyxForbiddenError,
     MantyxNetworkError,
-    MantyxNotFoundError,
-    MantyxOAuthError,
     MantyxProtocolError,
     MantyxRunError,
     RateLimit,
 )
 from .events import NO_SEQ, TERMINAL_TYPES, Envelope, LocalToolCall, LocalToolResultIn, RunEvent, decode
+from .lost_stream import end_without_stream
 from .output import OutputType
 from .results import RunResult, RunSnapshot, conclude, conclude_snapshot
 from .roster import Roster
@@ -359,37 +355,20 @@ class RunReader:
 
     def _conclude_without_end(self, lost: StreamLost) -> RunResult:
         """The stream is lost: the run's snapshot is the answer, or an error that says how to go on."""
-        cause = lost.error
         if self.is_closed:
-            raise cause
-        is_refused = isinstance(cause, (MantyxAPIError, MantyxOAuthError)) and not lost.gone
-        final: MantyxError | None = cause if is_refused else None
-        if final is None:
-            try:
-                result = self._conclude_snapshot()
-            except MantyxRunError:
-                raise
-            except (MantyxAuthError, MantyxForbiddenError, MantyxNotFoundError) as error:
-                final = error
-            except MantyxError as error:
-                log.info("run %s: its snapshot is not to be had either: %s", self.run_id, error)
-            else:
-                if result is not None:
-                    log.info("run %s: its stream was lost, its snapshot is the result", self.run_id)
-                    return result
-        if isinstance(cause, MantyxProtocolError):
-            cause.last_seq = self.last_seq
-            final = cause
-        if final is not None:
-            final.run_id = self.run_id
-            raise final
-        raise MantyxNetworkError(
-            f"run {self.run_id}: {cause}; gave up after seq {self.last_seq}. The run may still be going: "
-            f"attach to it again with attach_run({self.run_id!r}, last_seq={self.last_seq}), or cancel it.",
-            cause=cause,
-            run_id=self.run_id,
-            last_seq=self.last_seq,
-        ) from cause
+            raise lost.error
+        try:
+            return end_without_stream(
+                lost,
+                self._conclude_snapshot,
+                f"run {self.run_id}",
+                self.run_id,
+                f"; gave up after seq {self.last_seq}. The run may still be going: attach to it again with "
+                f"attach_run({self.run_id!r}, last_seq={self.last_seq}), or cancel it.",
+            )
+        except (MantyxNetworkError, MantyxProtocolError) as error:
+            error.last_seq = self.last_seq
+            raise
 
 
 def decode_or_keep(envelope: Envelope) -> RunEvent:
