@@ -1,8 +1,8 @@
 """The agent behind the chat page: its client, its tools, its conversations. Knows no web framework.
 
-The views of `flask_chat` and `django_chat` call these functions and turn what they return into responses. What the
-conversations need to be known by is kept on the MANTYX server, so that any process can answer any request; a browser
-keeps the id of its conversation, in a signed cookie.
+The views of `flask_chat` and `django_chat` call these functions and turn what they return into responses. Conversations
+are kept on the MANTYX server, and nothing about them here, so that any process can answer any request. A browser has
+the id of its conversation in a signed cookie.
 
 Settings come from the environment:
 
@@ -52,7 +52,7 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""For every response: the page loads its own three files, talks to its own server, and does nothing else."""
+"""For every response: the page loads its own files, talks to its own server, and does nothing else."""
 
 HEARTBEAT_S = 2.0  # within that, or twice that, a server notices that a reader has left while nothing is written
 RUN_TIMEOUT_S = 300.0
@@ -176,8 +176,9 @@ def shown(event: RunEvent) -> Mapping[str, Any] | None:
 
 
 def _last_run(session_id: str) -> RunSummary | None:
-    for run in client().list_runs(metadata={"chat": session_id}, limit=1):
-        return run
+    for run in client().list_runs(metadata={"chat": session_id}, limit=10).items:
+        if run.metadata.get("chat") == session_id:  # looked at here too: it decides what the browser may see
+            return run
     return None
 
 

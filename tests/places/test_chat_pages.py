@@ -18,7 +18,7 @@ import pytest
 
 from mantyx_sync import MantyxClient
 from mantyx_sync.local import Failure, LocalServer, Pause, ScriptedModel, Thinking, ToolUse
-from mantyx_sync.local.faults import hold
+from mantyx_sync.local.faults import answer, hold
 from mantyx_sync.local.store import Run
 
 from .browser import SCHEMES, WIDTHS, Browser, overflow
@@ -218,7 +218,7 @@ def test_a_reload_in_the_middle_goes_on_and_shows_everything_once(browser: Brows
             expect_end(page)
 
 
-def test_what_a_model_writes_stays_text(browser: Browser, site: Served, stage: Stage) -> None:
+def test_what_a_model_writes_stays_text(browser: Browser, django: Served, stage: Stage) -> None:
     evil = (
         '<img src=x onerror="alert(1)"> <script>alert(2)</script> **<b>bold</b>** `<i>code</i>`\n\n'
         "[here](javascript:alert(3)) [there](https://example.com/?a=1&b=2) <https://example.com>\n\n"
@@ -228,7 +228,7 @@ def test_what_a_model_writes_stays_text(browser: Browser, site: Served, stage: S
     question = stage.play(
         [Thinking("<script>alert(7)</script>"), ToolUse("track_parcel", args)], [evil], question="<b>Bold?</b>"
     )
-    with opened(browser, site) as page:
+    with opened(browser, django) as page:
         page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
         ask(page, question)
         expect_end(page)
@@ -465,8 +465,8 @@ def test_it_fits_and_can_be_looked_at(
 def requested(site: Served, method: str, path: str, body: str | None = None, **headers: str) -> Any:
     with closing(http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)) as connection:
         connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-        answer = connection.getresponse()
-        return answer.status, answer.headers, answer.read()
+        got = connection.getresponse()
+        return got.status, got.headers, got.read()
 
 
 def test_conversations_are_their_browsers_own(browser: Browser, site: Served, stage: Stage) -> None:
@@ -489,6 +489,9 @@ def test_conversations_are_their_browsers_own(browser: Browser, site: Served, st
         return b"".join(answer[2] for answer in answers)
 
     assert b"A secret." in told(value)
+    others = {"limit": 10, "runs": [{**run.to_summary(), "metadata": {"chat": "ses_other", "turn": "0"}}]}
+    stage.server.faults.add(answer(200, others), route="list")  # as of a server that does not know the filter
+    assert requested(site, "GET", "/events", Cookie=f"chat={value}")[0] == 400
     assert b"A secret." not in told("")
     assert b"A secret." not in told(run.session_id or "")
     assert b"A secret." not in told(value[:-10] + ("A" if value[-10] != "A" else "B") + value[-9:])
