@@ -35,6 +35,7 @@ from mantyx_sync import (
     MantyxServerError,
     MantyxTimeoutError,
     RunEvent,
+    ToolContext,
     tool,
 )
 from mantyx_sync.local import Failure, LocalServer, Pause, ScriptedModel, Thinking, ToolUse
@@ -397,6 +398,25 @@ def test_closing_while_the_run_is_being_started_gives_it_up(platform: Platform) 
     list(stream)
     assert stream.is_free
     platform.ends("cancelled")
+
+
+def test_a_browser_that_leaves_while_a_tool_is_at_work_ends_both(platform: Platform) -> None:
+    at_work, told = threading.Event(), threading.Event()
+
+    @tool
+    def dig(context: ToolContext) -> str:
+        at_work.set()
+        if context.cancelled.wait(15):
+            told.set()
+        return "a hole"
+
+    platform.plays([ToolUse("dig")], ["Dug."])
+    stream = EventStream(platform.start(tools=[dig]))
+    up_to(stream, b"event: local_tool_call")
+    assert at_work.wait(15)
+    stream.close()
+    platform.ends("cancelled")
+    assert told.wait(15)
 
 
 def test_silence_is_broken_by_comments(platform: Platform) -> None:

@@ -50,7 +50,7 @@ class EventStream:
     events, each under its own type with the members of its data that `show` lets through; and at the end `result`,
     `error` or `cancelled`, always one of them. After `heartbeat` seconds of silence there is a comment: writing it is
     how a server notices that its browser has gone. The server calls `close` then, which cancels the run, or lets it
-    finish.
+    finish. While `start` is at work, connecting tools for example, nothing is written.
 
     What `start` raises, and what goes wrong later, is an `error` event with a public sentence: the status line is out.
     To answer with a status, start the run in the view and give it in place of `start`; `public_error` turns an error
