@@ -147,7 +147,7 @@ def look(session_id: str | None, last_event_id: str | None) -> EventStream:
     if run is None or (place is not None and place.run_id != run.id):
         raise MantyxConfigError("the conversation has gone on without this page", code="moved_on")
     # A page that looks from the beginning came later, or is a second one: its leaving stops nothing.
-    on_leave = "finish" if place is None else ON_LEAVE
+    on_leave: Any = "finish" if place is None else ON_LEAVE
     last_seq = 0 if place is None else place.last_seq
     return EventStream.attach(client(), run.id, last_seq, on_disconnect=on_leave, heartbeat=HEARTBEAT_S, show=shown)
 
