@@ -367,9 +367,10 @@ class MantyxClient(SessionCalls, EvalCalls):
     def attach_run(
         self, run_id: str, *, tools: Iterable[Any] = (), last_seq: int = 0, timeout: float | None = None
     ) -> Run:
-        """Follow a run that exists, and answer its tool calls from here on (wire §10). Sends nothing yet.
+        """Follow a run that exists, and with `tools` answer its calls from here on (wire §10). Sends nothing yet.
 
-        MCP servers and A2A agents among `tools` are connected first, until the run is over.
+        Without `tools` calls are left to whoever started the run. MCP servers and A2A agents among them are connected
+        first, until the run is over.
 
         With `tools`, the run's log is read from its start, so that calls which were answered before are not run
         again and those still open are. Meant for taking over: a process that is still answering goes on as well.
