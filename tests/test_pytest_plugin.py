@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 import shutil
@@ -266,6 +267,13 @@ def test_recording_needs_an_account_and_is_refused_on_machines_for_tests(monkeyp
     monkeypatch.setenv("CI", "false")
     pytest_plugin.pytest_configure(config)
     assert said[0][0] == "markers"
+
+
+def test_pytest_finds_it_by_itself_and_does_not_load_it_twice() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg", encoding="utf-8")
+    # By the module's own name: pluggy refuses what `-p` has loaded under one name and an entry point under another.
+    assert settings["options.entry_points"]["pytest11"].split() == [PLUGIN, "=", PLUGIN]
 
 
 def test_it_costs_nothing_where_it_is_not_used() -> None:

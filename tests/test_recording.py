@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+import requests
 
 from mantyx_sync import (
     LoopDetection,
@@ -65,8 +66,10 @@ def test_a_client_sees_what_it_would_see_at_the_real_server(tmp_path: Path) -> N
     assert texts[0] == texts[1]
 
 
-def test_events_are_passed_on_while_the_run_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [False, True], ids=["", "a session of the caller's"])
+def test_events_are_passed_on_while_the_run_goes_on(tmp_path: Path, own: bool) -> None:
     go_on = threading.Event()
+    session = requests.Session()
     with LocalServer(ScriptedModel([["one ", Pause(go_on), "two"]])) as server:
 
         def follow(client: MantyxClient) -> None:
@@ -76,7 +79,8 @@ def test_events_are_passed_on_while_the_run_goes_on(tmp_path: Path) -> None:
                 go_on.set()
                 assert list(texts) == ["two"]
 
-        record(tmp_path / "a.jsonl", server, follow)
+        with session:
+            record(tmp_path / "a.jsonl", server, follow, session=session if own else None)
 
 
 def test_what_is_on_the_wire_is_what_is_recorded(tmp_path: Path) -> None:
@@ -174,6 +178,23 @@ def test_stopping_in_the_middle_keeps_what_has_come(tmp_path: Path) -> None:
     stream = read_recording(path)[1]
     assert stream.end == CLIENT_LEFT
     assert b"one " in stream.answer_body
+
+
+def test_stopping_does_not_wait_for_a_server_that_does_not_answer(tmp_path: Path) -> None:
+    never = threading.Event()
+    with LocalServer(MODEL) as server:
+        held = server.faults.add(of_network.hold_answer(never), route="create")
+        with RecordingServer(tmp_path / "a", **server.client_settings()) as recorder:
+            tap = Tap(recorder.port)
+            asking = threading.Thread(
+                target=tap.ask, args=("POST", "/agent-runs", {"systemPrompt": "x", "prompt": "y"})
+            )
+            asking.start()
+            assert held.struck.wait(20)
+        asking.join(20)
+        assert not asking.is_alive()
+    (exchange,) = read_recording(tmp_path / "a")
+    assert (exchange.status, exchange.end) == (None, CLIENT_LEFT)
 
 
 def test_a_server_that_cannot_be_reached_is_told_of_in_a_sentence(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from mantyx_sync import (
 from mantyx_sync.local import LocalServer, Pause, RecordingError, RecordingServer, ReplayServer, ScriptedModel, ToolUse
 from mantyx_sync.local import faults as of_network
 from mantyx_sync.local.matching import GENERATED_KEY, Asked, compare
+from mantyx_sync.local.playback import Tape
 from mantyx_sync.local.recording import VERSION, Exchange, Piece, write_recording
 from mantyx_sync.local.redaction import REDACTED
 from mantyx_sync.recovery import RECOVERY_KEY
@@ -249,6 +250,68 @@ def test_a_client_that_had_lost_patience_does_so_again(tmp_path: Path) -> None:
 
     recorded = record(path, wait, ScriptedModel([["one ", Pause(threading.Event())]]))
     assert play(path, wait, used=False) == recorded
+
+
+BASE = "/api/v1/workspaces/recorded"
+EVENTS = [("Content-Type", "text/event-stream")]
+
+
+def _exchange(number: int, request: str, order: int, *texts: str, **fields: Any) -> Exchange:
+    method, _, path = request.partition(" ")
+    made = Exchange(number, method, BASE + path, order=order, status=200, head_order=order, end="complete")
+    made.pieces = [Piece(text.encode(), 0.0, 0) for text in texts]
+    made.end_order = 1000
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("request_line", "fields", "is_cause"),
+    [
+        ("POST /agent-runs/r1/tool-results", {}, True),
+        ("POST /agent-runs/r1/tool-results", {"status": None, "end": "no_answer"}, True),
+        ("POST /agent-runs/r1/tool-results", {"status": 409}, False),
+        ("POST /agent-runs/r1/cancel", {}, True),
+        ("POST /agent-runs/r1/feedback", {}, False),
+        ("GET /agent-runs/r1", {}, False),
+        ("POST /agent-runs/r2/cancel", {}, False),
+        ("DELETE /agent-sessions/s1", {}, True),
+        ("DELETE /agent-sessions/s2", {}, False),
+        ("POST /agent-runs/inner/tool-results", {}, True),
+    ],
+    ids=str,
+)
+def test_a_stream_waits_for_what_can_have_changed_it_and_for_nothing_else(
+    request_line: str, fields: Mapping[str, Any], is_cause: bool
+) -> None:
+    said = _exchange(1, "POST /agent-sessions/s1/messages", 1, '{"runId": "r1"}')
+    stream = _exchange(2, "GET /agent-runs/r1/stream", 2, answer_headers=EVENTS)
+    stream.pieces = [Piece(b'data: {"agentRunId":"inner"}\n\n', 0, 3), Piece(b"data: 2\n\n", 0, 5)]
+    other = _exchange(3, request_line, 4, **fields)
+    tape = Tape([said, stream, other])
+    needs = [step.needs for step in tape.plan(stream, {}).steps]
+    assert needs == [frozenset(), frozenset({3} if is_cause else ())]
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts", "end"),
+    [
+        ({"answer_headers": EVENTS}, ['data: {"type":"assistant_delta"}\n\n'], "client_left"),
+        ({"answer_headers": EVENTS}, ['data: {"type":"result"}\n\n'], "complete"),
+        ({"answer_headers": EVENTS}, ["event: run_completed\ndata: {}\n\n"], "complete"),
+        ({"answer_headers": EVENTS}, ['data: {"type":"result"}\n'], "client_left"),
+        ({"length": 4}, ["ab", "cd"], "complete"),
+        ({"length": 5}, ["ab", "cd"], "client_left"),
+        ({}, ["abcd"], "client_left"),
+    ],
+    ids=str,
+)
+def test_a_client_that_left_with_everything_has_not_cut_it_short(
+    fields: Mapping[str, Any], texts: list[str], end: str
+) -> None:
+    exchange = _exchange(1, "GET /agent-runs/r1/stream", 1, *texts, **{**fields, "end": "client_left"})
+    assert Tape([exchange]).plan(exchange, {}).end == end
 
 
 # ------------------------------------------------------------------------------------------- resuming
