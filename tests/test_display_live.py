@@ -216,6 +216,19 @@ def test_leaving_early_cancels_the_run_and_frees_everything(view: FakeView, erro
     assert isinstance(view.ends[-1], error)
 
 
+def test_ctrl_c_before_anything_is_shown_cancels_the_run_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(run_id: str) -> None:
+        raise KeyboardInterrupt
+
+    never = threading.Event()
+    monkeypatch.setattr(live_module, "_view", interrupted)
+    with serving(["Begun. ", Pause(never)]) as (server, client):
+        with pytest.raises(KeyboardInterrupt):
+            watch(client.stream_agent(**SPEC))
+        wait_until(lambda: server.runs[0].status == "cancelled", "the run was left going")
+        never.set()
+
+
 def test_the_time_of_the_run_holds(view: FakeView) -> None:
     never = threading.Event()
     with serving(["Begun. ", Pause(never)]) as (server, client):

@@ -56,7 +56,14 @@ def watch(run: Run) -> RunResult:
             f"watch: run: got {kind_of(run)}, must be a Run, which stream_agent, start_agent, attach_run and a "
             "session's stream return"
         )
-    return _follow(run, _view(run.run_id))
+    try:
+        return _follow(run, _view(run.run_id))
+    except BaseException as error:
+        _leave(run, error)
+        raise
+    finally:
+        if run.is_done:
+            run.close()
 
 
 class View(Protocol):
@@ -93,16 +100,18 @@ def _follow(run: Run, view: View | None, now: Callable[[], float] = time.monoton
             painter.look()
         result = run.result()
     except BaseException as error:
-        if not isinstance(error, MantyxError):  # of ours, the run is over already, or another's to end
-            run.__exit__(type(error), error, None)
+        _leave(run, error)  # first: drawing may be interrupted as well
         state.lose(error, now())
         painter.end(error)
         raise
-    finally:
-        if run.is_done:
-            run.close()
     painter.end(result)
     return result
+
+
+def _leave(run: Run, error: BaseException) -> None:
+    """Do what leaving the run's own block does, unless it is over already or another's to end: an error of ours."""
+    if not isinstance(error, MantyxError):
+        run.__exit__(type(error), error, None)
 
 
 class Painter:
