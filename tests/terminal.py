@@ -131,6 +131,10 @@ class Program:
         """Read until a text is on the screen."""
         self.until(lambda: any(text in line for line in self.display.lines))
 
+    def until_asked(self) -> None:
+        """Read until there is a prompt with nothing typed yet."""
+        self.until(lambda: self.display.lines[-1:] == [">"])
+
     def read(self, timeout: float) -> bool:
         """Read what there is, waiting for it; tell whether there was any."""
         try:

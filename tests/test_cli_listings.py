@@ -172,9 +172,17 @@ def test_a_table_is_cut_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None
     assert lines[0] == "RUN     STATUS  PROMPT"
     assert lines[1] == "run_1           注文 注文 注文 注文 注…"
     assert lines[2] == "run_22  failed  a[2J b"
+    out.truncate(0), out.seek(0)
+    wide = [({}, ("run_1", "2026-11-30", "", "a prompt that is long"))]
+    Table(("RUN", "CREATED", "MODEL", "PROMPT"), optional=(1,)).print(wide, "none")
+    assert out.getvalue() == "RUN    CREATED     PROMPT\nrun_1  2026-11-30  a prompt that is long\n"
+    out.truncate(0), out.seek(0)
+    monkeypatch.setenv("COLUMNS", "24")
+    Table(("RUN", "CREATED", "MODEL", "PROMPT"), optional=(1,)).print(wide, "none")
+    assert out.getvalue() == "RUN    PROMPT\nrun_1  a prompt that is…\n"
     display = Display(40, 10)
     display.feed(out.getvalue().replace("\n", "\r\n"))
-    assert len(display.lines) == 3, "no line is wrapped"
+    assert len(display.lines) == 2, "no line is wrapped"
 
 
 # ------------------------------------------------------------------------------------------- evals

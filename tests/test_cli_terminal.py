@@ -93,15 +93,17 @@ def test_a_conversation_with_an_answer_that_is_stopped() -> None:
 
     with serving(script) as server:
         with program(["chat"], env=variables(server)) as chat:
-            chat.until_shown("/help says")
+            chat.until_asked()
             chat.type("Where?\r")
             chat.until_shown("It was")
             chat.type("\x03")
-            chat.until_shown("stopped")
-            chat.type("One\nTwo\r")
+            chat.until_asked()
+            assert any("stopped" in line for line in chat.display.lines)
+            chat.type("One\nTwo\r")  # pasted: faster than anybody types
             chat.until_shown("Two'.")
             chat.type("/sessoin\r")
             chat.until_shown("did you mean /session?")
+            chat.until_asked()
             chat.type("\x04")
             assert chat.ends() == 0
             [session] = server.sessions

@@ -132,7 +132,7 @@ def _list(options: argparse.Namespace) -> int:
             for found in limited(options, page)
         )
         columns = ("EVAL", "STATUS", "CREATED (UTC)", "PASSED", "SCORE", "AGENT", "DATA SET")
-        Table(columns, is_json=options.json).print(rows, "there are no such evals")
+        Table(columns, is_json=options.json, optional=(5, 2, 4)).print(rows, "there are no such evals")
     return OK
 
 
@@ -277,7 +277,7 @@ def _print_cases(found: EvalRunDetail, *, only_failed: bool) -> None:
         for case in found.results
         if not (only_failed and case.passed)
     ]
-    Table(("VERDICT", "CASE", "SCORE", "TOOK", "ANSWER")).print(rows, "no case failed")
+    Table(("VERDICT", "CASE", "SCORE", "TOOK", "ANSWER"), optional=(3, 2)).print(rows, "no case failed")
 
 
 def _passed(found: EvalRunSummary) -> float:

@@ -137,7 +137,7 @@ def _models(options: argparse.Namespace) -> int:
             for model in catalog
         )
         columns = ("MODEL", "", "NAME", "CONTEXT", "$/M IN", "$/M OUT")
-        Table(columns, is_json=options.json, flexible=2).print(rows, "the workspace has no models")
+        Table(columns, is_json=options.json, flexible=2, optional=(5, 4, 3)).print(rows, "the workspace has no models")
     return OK
 
 
@@ -160,7 +160,8 @@ def _runs(options: argparse.Namespace) -> int:
         )
         columns = ("RUN", "STATUS", "CREATED (UTC)", "MODEL", "TURNS", "TOKENS", "TOOK", "PROMPT")
         rows = ((run.raw, _run_row(run)) for run in limited(options, page))
-        Table(columns, is_json=options.json).print(rows, "there are no such runs")
+        table = Table(columns, is_json=options.json, optional=(4, 5, 3, 6, 2))
+        table.print(rows, "there are no such runs")
     return OK
 
 
@@ -277,5 +278,5 @@ def _sessions(options: argparse.Namespace) -> int:
             for session in limited(options, page)
         )
         columns = ("SESSION", "STATUS", "CREATED (UTC)", "LAST USED (UTC)", "ABOUT")
-        Table(columns, is_json=options.json).print(rows, "there are no such sessions")
+        Table(columns, is_json=options.json, optional=(2, 3)).print(rows, "there are no such sessions")
     return OK

@@ -33,17 +33,19 @@ class Reader:
     def read(self, prompt: str) -> str:
         """Return the next message. Blocks until there is one.
 
-        A text that is pasted is one message; so is what stands between two lines of three quotation marks.
+        A text that is pasted is one message; so is what stands between two lines of three quotation marks. Lines that
+        were typed before they were asked for are messages of their own.
 
         Raises:
             EOFError: There are no more.
             KeyboardInterrupt: Ctrl-C.
         """
+        is_ahead = self._is_more_there(0.0)
         line = self._line(prompt)
         if line.strip() == FENCE:
             return self._until_fence()
         lines = [line]
-        while self._is_more_there():
+        while not is_ahead and self._is_more_there(_PASTE_S):
             try:
                 lines.append(self._line(""))
             except EOFError:
@@ -80,11 +82,11 @@ class Reader:
         # What takes no room is marked, or the line editor miscounts.
         return f"\x01\x1b[36m\x02{prompt}\x01\x1b[0m\x02"
 
-    def _is_more_there(self) -> bool:
+    def _is_more_there(self, within: float) -> bool:
         if not self.is_person or sys.platform == "win32":
             return False
         with contextlib.suppress(OSError, ValueError):
-            return bool(select.select([sys.stdin], [], [], _PASTE_S)[0])
+            return bool(select.select([sys.stdin], [], [], within)[0])
         return False
 
     @staticmethod

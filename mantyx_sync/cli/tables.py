@@ -11,25 +11,30 @@ from ..display.terminal import Style, cells, fit, is_terminal, plain, wants_colo
 __all__ = ["Table", "print_json", "print_pairs"]
 
 _GAP = 2
+_MIN_FLEXIBLE = 12
 
 
 class Table:
     """Prints rows as they come, so that a long listing can be cut short by whoever reads it.
 
-    On a terminal the first rows decide how wide the columns are.
+    On a terminal the first rows decide how wide the columns are, and which are shown.
     """
 
-    def __init__(self, columns: Sequence[str], *, is_json: bool = False, flexible: int = -1) -> None:
+    def __init__(
+        self, columns: Sequence[str], *, is_json: bool = False, flexible: int = -1, optional: Sequence[int] = ()
+    ) -> None:
         """Print nothing yet.
 
         Args:
             columns: Their names; shown on a terminal.
             is_json: Print the raw object of each row instead.
             flexible: The column that is cut when a row is too wide.
+            optional: Columns that are left out on a terminal that is too narrow, the first of these first.
         """
         self._columns = columns
         self._is_json = is_json
         self._flexible = range(len(columns))[flexible]
+        self._optional = optional
         self._is_table = not is_json and is_terminal(sys.stdout)
 
     def print(self, rows: Iterable[tuple[Mapping[str, Any], Sequence[Optional[str]]]], empty: str) -> None:
@@ -61,21 +66,38 @@ class Table:
         style = Style(wants_colour(sys.stdout))
         texts = [[plain(cell or "", one_line=True) for cell in row] for row in rows]
         if not widths:
-            widths = [max(map(cells, column)) for column in zip(self._columns, *texts)]
-            taken = sum(widths) + _GAP * (len(widths) - 1) - widths[self._flexible]
-            widths[self._flexible] = min(widths[self._flexible], max(12, width_of(sys.stdout) - taken))
+            widths = self._widths(texts)
             print(style.dim(_row(self._columns, widths)), flush=True)
         for row in texts:
             print(_row(row, widths), flush=True)
         return widths
+
+    def _widths(self, texts: Sequence[Sequence[str]]) -> list[int]:
+        """Return the width of each column; 0 for one that is not shown."""
+        widths = [max(map(cells, column)) for column in zip(self._columns, *texts)]
+        for i, column in enumerate(zip(*texts)):
+            if not any(column):
+                widths[i] = 0
+        room = width_of(sys.stdout)
+        for i in self._optional:
+            if self._taken(widths) + min(_MIN_FLEXIBLE, widths[self._flexible]) > room:
+                widths[i] = 0
+        widths[self._flexible] = min(widths[self._flexible], max(_MIN_FLEXIBLE, room - self._taken(widths)))
+        return widths
+
+    def _taken(self, widths: Sequence[int]) -> int:
+        """Return what all columns but the flexible one take."""
+        others = [width for i, width in enumerate(widths) if width and i != self._flexible]
+        return sum(others) + _GAP * len(others)
 
 
 def _row(texts: Sequence[str], widths: Sequence[int]) -> str:
     """Return a line; the last column is not filled up, and one that is too wide is cut."""
     parts = []
     for text, width in zip(texts, widths):
-        text = fit(text, width)
-        parts.append(text + " " * (width - cells(text)))
+        if width:
+            text = fit(text, width)
+            parts.append(text + " " * (width - cells(text)))
     return (" " * _GAP).join(parts).rstrip()
 
 
