@@ -17,12 +17,15 @@ README = Path(__file__).parent.parent / "README.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-def test_every_snippet_runs_in_order(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_snippet_runs_in_order(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert len(SNIPPETS) >= 12
     shop = OAuthApp("mantyx_oa_shop", "mantyx_oas_secret", refresh_tokens=["mantyx_rt_shop"])
     monkeypatch.setenv("SHOP_CLIENT_SECRET", shop.client_secret)
     monkeypatch.setenv("SHOP_REFRESH_TOKEN", "mantyx_rt_shop")
-    monkeypatch.chdir(README.parent)  # commands in it are relative
+    (tmp_path / "examples").symlink_to(README.parent / "examples")  # commands in it are relative
+    monkeypatch.chdir(tmp_path)
     # The service of Loom is nothing that a machine without a project has.
     monkeypatch.setattr(LoomClient, "connect", lambda: LoomClient(Caller(), entry="/mcp"))
     with LocalServer(oauth_apps=[shop]) as server, LocalGateway() as gateway:
