@@ -46,7 +46,7 @@ Ctrl-C cancels the run at the server.
 
 _RUN_EXAMPLES = """
 mantyx-sync run "Tell me a story"
-mantyx-sync run --local "Which day is it?" --tool datetime:date.today
+mantyx-sync run --local "Which Python version is this?" --tool platform:python_version
 mantyx-sync run -s "You help customers." --tool shop:get_order "Where is order 17?"
 mantyx-sync run --mcp "npx -y @modelcontextprotocol/server-filesystem ." "What is in here?"
 mantyx-sync run - < question.txt > answer.txt
