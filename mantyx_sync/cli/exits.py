@@ -40,6 +40,8 @@ __all__ = [
     "USAGE",
     "Stopped",
     "code_of",
+    "stop",
+    "stopping_signals",
 ]
 
 OK, FAILED, USAGE, REFUSED, UNREACHABLE, TIMED_OUT = range(6)
