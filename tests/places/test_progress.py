@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -158,6 +159,26 @@ def test_rich_leaves_what_is_printed_above_its_bar(server: LocalServer, how: str
     assert seen.code == 0, seen.err
     lines = [line for line in last_screen(seen.err) if line]
     assert [line for line in lines if line in ANSWERS] == ANSWERS
+
+
+INTERRUPTED = """
+import os, signal
+from mantyx_sync import MantyxClient
+client = MantyxClient()
+for result in client.map(["a", "b", "c"], system_prompt="Help.", max_workers=1, progress={name!r}):
+    print(result.text)
+    os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+@pytest.mark.parametrize("name", ["tqdm", "rich", "auto"])
+def test_ctrl_c_leaves_the_terminal_as_it_was(server: LocalServer, name: str) -> None:
+    seen = at_a_terminal(server, INTERRUPTED.format(name=name), only_errors=True)
+    assert seen.out == "Answer to a.\n"
+    assert seen.code in (-signal.SIGINT, 1)
+    assert "KeyboardInterrupt" in seen.err
+    assert seen.err.rfind("\x1b[?25h") >= seen.err.rfind("\x1b[?25l"), "the cursor stays hidden"
+    assert "runs" in "\n".join(last_screen(seen.err))
 
 
 @pytest.mark.parametrize("name", ["tqdm", "rich"])
