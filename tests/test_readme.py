@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from mantyx_sync.local import LocalGateway, LocalServer, OAuthApp
 from mantyx_sync.loom import LoomClient
 from tests.loom_double.caller import Caller
+from tests.processes import environment
 
 README = Path(__file__).parent.parent / "README.md"
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
@@ -49,3 +51,14 @@ def test_the_two_first_commands_are_printed_as_commands() -> None:
     assert len(commands) == 2
     assert "examples/quickstart.py" in commands[0]
     assert commands[1].endswith("-m pytest -n 2")
+
+
+def test_the_tests_it_shows_pass_as_tests(tmp_path: Path) -> None:
+    shown = next(snippet for snippet in SNIPPETS if "mantyx_server" in snippet)
+    tool = SNIPPETS[0].split("client = ")[0]  # its imports and `get_order`
+    (tmp_path / "test_shown.py").write_text(tool + shown, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "mantyx_sync.pytest_plugin", "-p", "no:cacheprovider", "."]
+    env = environment({"api_key": "", "workspace_slug": "", "base_url": ""})
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
