@@ -321,6 +321,29 @@ def test_a_view_that_returns_no_object_ends_the_stream_with_an_error(
     platform.ends("cancelled")
 
 
+def test_an_end_that_the_view_makes_unwritable_is_an_error_and_not_silence(
+    platform: Platform, caplog: pytest.LogCaptureFixture
+) -> None:
+    messages = read(list(EventStream(platform.start(), show=lambda e: {"at": {1}} if e.is_terminal else e.data)))
+    assert [message.event for message in messages] == ["run", "assistant_delta", "assistant_message", "error"]
+    assert messages[-1].data["code"] == "internal_error"
+    assert "set is not JSON serializable" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [("café", "caf?"), ("a\r\nb", "a??b"), ("x\ndata: {}\n\nid: 7", "x?data: {}??id: 7"), ("\u2028\0", "??")],
+)
+def test_what_no_line_can_hold_is_written_as_question_marks(name: str, written: str) -> None:
+    strange = json.dumps({"seq": 1, "type": name, "data": {}}).encode()
+    created = reply(202, {"runId": name, "streamUrl": f"/api/v1/workspaces/w/agent-runs/{RUN_ID}/stream"})
+    script = played(b"data: " + strange + b"\n\n", result(2))
+    with RunServer(script, create=[created]) as server, quick_client(server) as client:
+        messages = read(list(EventStream(lambda: client.stream_agent(**SPEC), show="all")))
+    assert [(message.event, message.id) for message in messages] == [("run", None), (written, None), ("result", None)]
+    assert messages[0].data == {"runId": name}
+
+
 def test_the_end_is_told_also_where_the_view_shows_nothing(platform: Platform) -> None:
     messages = read(list(EventStream(platform.start(), show=lambda _: None)))
     assert [(message.event, message.data) for message in messages[1:]] == [("result", {})]

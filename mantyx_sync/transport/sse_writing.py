@@ -35,7 +35,8 @@ def sse_event(payload: object, *, event: str | None = None, event_id: str | None
     Args:
         payload: What has a JSON form.
         event: The event's name; without one it is a `message`.
-        event_id: What the reader's `Last-Event-ID` says when it comes back. Both are one line.
+        event_id: What the reader's `Last-Event-ID` says when it comes back. In both, what is not printable ASCII, such
+            as the end of a line, becomes a question mark.
 
     Raises:
         TypeError, ValueError: `payload` has no JSON form.
@@ -45,8 +46,15 @@ def sse_event(payload: object, *, event: str | None = None, event_id: str | None
         data = json.dumps(payload, separators=(",", ":"), allow_nan=False)
     except ValueError:  # NaN and infinity, which no browser's JSON.parse takes
         data = json.dumps(_finite(payload), separators=(",", ":"), allow_nan=False)
-    lines = [f"id: {event_id}\n" if event_id is not None else "", f"event: {event}\n" if event is not None else ""]
+    fields = (("id", event_id), ("event", event))
+    lines = [f"{name}: {_one_line(text)}\n" for name, text in fields if text is not None]
     return f"{''.join(lines)}data: {data}\n\n".encode("ascii")
+
+
+def _one_line(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
 def _finite(value: object) -> object:

@@ -15,7 +15,7 @@ from ..transport.sse_writing import EVENT_STREAM, HEARTBEAT, sse_event, sse_retr
 from .ending import is_over, note_open
 from .errors import public_error, public_failure
 from .finishing import finish
-from .places import Place
+from .places import Place, resume_from
 from .shown import Show, check_show
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class EventStream:
         about = {"runId": run.run_id}
         if run.session_id is not None:
             about["sessionId"] = run.session_id
-        return sse_event(about, event="run", event_id=str(Place(run.run_id, self._last_seq)))
+        return sse_event(about, event="run", event_id=self._place(self._last_seq))
 
     def _started(self) -> Run:
         start = self._start
@@ -271,11 +271,17 @@ class EventStream:
             return None
         if data is not None and not isinstance(data, Mapping):
             raise TypeError(f"show must return a mapping or None, not {kind_of(data)}")
-        if event.is_terminal:
+        place = self._place(event.seq) if event.seq > 0 else None
+        piece = sse_event(dict(data or {}), event=event.type, event_id=place)
+        if event.is_terminal:  # behind the line above: of an end that cannot be written the browser hears as well
             self.close()
+        return piece
+
+    def _place(self, seq: int) -> str | None:
+        """Return what the browser is to come back with; nothing that would not be taken then."""
         assert self._run_id is not None, "there are events of a run that has begun"
-        place = str(Place(self._run_id, event.seq)) if event.seq > 0 else None
-        return sse_event(dict(data or {}), event=event.type, event_id=place)
+        place = str(Place(self._run_id, seq))
+        return place if resume_from(place) is not None else None
 
     def _ended(self) -> bytes | None:
         """The events have ended; where no terminal one was among them, say how the run did."""
