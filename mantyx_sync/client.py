@@ -341,7 +341,8 @@ class MantyxClient(SessionCalls, EvalCalls):
             output_type: As `run_agent`.
             idempotency_key: Gives the key of an item's run, a different one for each; called on threads of this loop. A
                 loop that is started again, after it was killed say, then follows the runs that are there, and creates
-                those that are missing. See `start_agent`.
+                those that are missing. `SystemExit` out of the wait for a result leaves runs that have one; see
+                `start_agent`.
             fields: Fields of `RunSpec` for every run. MCP servers and A2A agents among their `tools` are connected once
                 for all runs; those of one item for its run.
 
@@ -362,6 +363,7 @@ class MantyxClient(SessionCalls, EvalCalls):
             progress=launcher.progress if progress is None else progress,
             before=launcher.open,
             after=launcher.close,
+            on_exit=launcher.leave_on,
         )
 
     def attach_run(

@@ -20,7 +20,7 @@ from .progress import Progress, ProgressTo, Reporting
 from .results import RunResult
 from .roster import Roster
 from .run import Run
-from .run_events import deadline_after
+from .run_events import deadline_after, is_left
 from .spec import RunSpec, check_names
 from .transport.bell import Inbox
 from .workspace import Workspace, with_tools
@@ -165,6 +165,7 @@ class Launcher:
         self._lock = threading.Lock()
         self._runs: set[Run] = set()
         self._stopped = threading.Event()
+        self._are_left = False
         self._opened = OpenedTools(())
 
     def open(self, report: Reporting) -> None:
@@ -202,7 +203,7 @@ class Launcher:
                 run.let_go()
             return self._workspace.complete(run)
         except MantyxError as error:
-            if error.code == "closed" and self._stopped.is_set():
+            if error.code == "closed" and self._stopped.is_set() and not self._are_left:
                 run.abort()
             raise
         finally:
@@ -216,6 +217,10 @@ class Launcher:
             runs = list(self._runs)
         for run in runs:
             run.let_go()
+
+    def leave_on(self, error: SystemExit) -> None:
+        """Have `abort_all` leave runs to the next process that have a key; see `run_events.is_left`."""
+        self._are_left = is_left(error, has_key=self._key_of is not None)
 
     def _spec(self, item: str | Mapping[str, Any] | RunSpec) -> RunSpec:
         if isinstance(item, RunSpec):
@@ -240,6 +245,10 @@ def _nothing_after() -> None:
     pass
 
 
+def _nothing_on(_error: SystemExit) -> None:
+    pass
+
+
 def run_many(
     items: Iterable[ItemT],
     run_one: Callable[[ItemT], ResultT],
@@ -251,6 +260,7 @@ def run_many(
     progress: ProgressTo | None = None,
     before: Callable[[Reporting], None] = _nothing_before,
     after: Callable[[], None] = _nothing_after,
+    on_exit: Callable[[SystemExit], None] = _nothing_on,
 ) -> Generator[ResultT | BaseException, None, None]:
     """Call `run_one` for each item on threads, at most `max_workers` at once, and yield what comes of it.
 
@@ -265,6 +275,7 @@ def run_many(
         progress: Told on the calling thread of the start and of each item that is over; see `progress`.
         before: Called when the first result is asked for; may report as well.
         after: Called once that has begun and nothing is under way any more.
+        on_exit: Called before `abort_all` where the wait for a result ends by `SystemExit`.
 
     Raises:
         MantyxConfigError: `max_workers`, `items` or `progress` is not allowed.
@@ -275,7 +286,7 @@ def run_many(
     report = Reporting(progress)
     crew = _Crew(run_one, abort_all, max_workers, goes_on=return_errors)
     total = len(items) if isinstance(items, Sized) else None
-    loop = _loop(iter(items), total, crew, 2 * max_workers, as_completed, return_errors, report)
+    loop = _loop(iter(items), total, crew, 2 * max_workers, as_completed, return_errors, report, on_exit)
     return _between(before, loop, after, report)
 
 
@@ -301,6 +312,7 @@ def _loop(
     as_completed: bool,
     return_errors: bool,
     report: Reporting,
+    on_exit: Callable[[SystemExit], None],
 ) -> Generator[ResultT | BaseException, None, None]:
     waiting: dict[int, ResultT | BaseException] = {}  # finished ahead of their turn
     read = done = failed = turn = 0
@@ -341,6 +353,9 @@ def _loop(
             while turn in waiting:
                 turn += 1
                 yield waiting.pop(turn - 1)
+    except SystemExit as error:
+        on_exit(error)
+        raise
     finally:
         outcome = None  # an error that is raised from here would hold itself in a cycle
         try:

@@ -57,6 +57,8 @@ class Mark:
     name: str
     value: str
     option: str
+    session_id: str | None = None
+    """Of a caller's key: the session among whose runs it counts; `None`: among those of no session."""
     earlier: frozenset[str] = frozenset()
 
     @property
@@ -65,8 +67,10 @@ class Mark:
         return f"{self.name}:{self.value}"
 
     def is_on(self, run: RunSummary) -> bool:
-        """Tell whether a run carries the mark."""
-        return run.metadata.get(self.name) == self.value
+        """Tell whether a run carries the mark, and that where the mark counts."""
+        if run.metadata.get(self.name) != self.value:
+            return False
+        return self.name == RECOVERY_KEY or "sessionId" not in run.raw or run.session_id == self.session_id
 
     def put_on(self, body: dict[str, Any]) -> None:
         """Add the mark to the metadata of a run that is about to be created.
@@ -101,8 +105,12 @@ def new_mark() -> Mark:
     return Mark(RECOVERY_KEY, uuid.uuid4().hex, "recoverable_runs")
 
 
-def key_mark(key: object) -> Mark:
+def key_mark(key: object, session_id: str | None) -> Mark:
     """Return the mark for a caller's `idempotency_key`.
+
+    Args:
+        key: The key.
+        session_id: The session whose message it is; only its runs count. `None`: only runs of no session.
 
     Raises:
         MantyxConfigError: It is not a text of 1 to 256 printable characters.
@@ -114,20 +122,15 @@ def key_mark(key: object) -> Mark:
         raise refusal("idempotency_key", f"{len(key)} characters", must)
     if not key or not key.isprintable() or key != key.strip():
         raise refusal("idempotency_key", shown(key), must)
-    return Mark(IDEMPOTENCY_KEY, str.__str__(key), "idempotency_key")
+    return Mark(IDEMPOTENCY_KEY, str.__str__(key), "idempotency_key", session_id)
 
 
-def find_keyed(
-    api: WorkspaceAPI, mark: Mark, session_id: str | None, deadline: float | None
-) -> tuple[str | None, Mark]:
+def find_keyed(api: WorkspaceAPI, mark: Mark, deadline: float | None) -> tuple[str | None, Mark]:
     """Look for the run that a key of the caller's stands for; return its id, and the mark for another one.
 
     That is one that succeeded, else one that goes on; of several the oldest, so that all who look find the same. A
     run that failed or was cancelled gave no answer and is passed over. Where the server does not filter by metadata,
     its newest runs are looked through.
-
-    Args:
-        session_id: The session whose message it is; only its runs count. `None`: only runs of no session.
 
     Raises:
         MantyxError: The server cannot be asked, so nothing must be created.
@@ -140,8 +143,6 @@ def find_keyed(
             if not mark.is_on(run):
                 continue
             earlier.add(run.id)
-            if run.session_id != session_id and "sessionId" in run.raw:
-                continue
             if run.status == "succeeded":
                 succeeded = run.id
             elif run.status in ("queued", "running") or not (

@@ -19,7 +19,7 @@ from .reader import RunReader, decode_or_keep
 from .tools.deadlines import Deadlines
 from .transport.stream import StreamLost
 
-__all__ = ["ABORT_TIMEOUT_S", "RunEvents", "abort", "outcome_again", "deadline_after", "timed_out"]
+__all__ = ["ABORT_TIMEOUT_S", "RunEvents", "abort", "deadline_after", "is_left", "outcome_again", "timed_out"]
 
 log = logging.getLogger(__name__)
 
@@ -34,20 +34,27 @@ def abort(
 
     Args:
         timeout: Seconds to connect, again for the answer, and half as long to answer the calls that are at work.
-        error: What ended the wait. On `SystemExit`, as workers raise it when they are told to end, a run that has a
-            key of the caller's goes on: whoever does the work again takes it over.
+        error: What ended the wait; see `is_left`.
     """
     if not reader.is_followed_here:
         return
-    is_left = reader.has_key and isinstance(error, SystemExit)
     try:
-        if (not reader.done.is_set() or reader.was_let_go) and not is_left:
+        if (not reader.done.is_set() or reader.was_let_go) and not is_left(error, has_key=reader.has_key):
             api.give_up_run(reader.run_id, [reader.calls], timeout, timeout)
     except Exception as failure:  # a hook or token source of the caller's may raise whatever it likes
         why = failure if isinstance(failure, MantyxError) else type(failure).__name__
         log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, why)
     finally:  # also when Ctrl-C is pressed again meanwhile
         reader.close(join=0.2)
+
+
+def is_left(error: BaseException | None, *, has_key: bool) -> bool:
+    """Tell whether a run goes on although `error` ended the wait for it.
+
+    It does on `SystemExit`, as workers raise it when they are told to end, if it has a key of the caller's: whoever
+    does the work again takes it over.
+    """
+    return has_key and isinstance(error, SystemExit)
 
 
 def outcome_again(error: BaseException) -> BaseException:

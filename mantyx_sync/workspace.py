@@ -24,7 +24,7 @@ from .recovery import Mark, ambiguous, find_keyed, find_run, key_mark, may_exist
 from .results import RunResult
 from .roster import Roster
 from .run import Run
-from .run_events import ABORT_TIMEOUT_S, deadline_after
+from .run_events import ABORT_TIMEOUT_S, deadline_after, is_left
 from .settings import ClientSettings, Credentials
 from .spec import OMITTED, RunSpec
 from .tools.deadlines import Deadlines
@@ -196,13 +196,13 @@ class Workspace:
             started = time.monotonic()
             body, found, mark = spec.to_wire(purpose), None, None
             if key is not None:
-                mark = key_mark(key)
+                mark = key_mark(key, session_id)
             elif self.settings.recoverable_runs:
                 mark = new_mark()
             if mark is not None:
                 mark.put_on(body)
             if key is not None and mark is not None:
-                found, mark = find_keyed(self.api, mark, session_id, deadline)
+                found, mark = find_keyed(self.api, mark, deadline)
             if found is None:
                 run_id, stream_url, answer = self._post(path, body, deadline, mark)
             else:
@@ -224,8 +224,8 @@ class Workspace:
                     attach=key is not None and answer is None,
                     has_key=key is not None,
                 )
-            except BaseException:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
-                if found is None:
+            except BaseException as error:  # there can be no more threads, or Ctrl-C just now: nobody will follow it
+                if found is None and not is_left(error, has_key=key is not None):
                     self.give_up(run_id)
                 raise
         except BaseException:

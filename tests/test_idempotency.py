@@ -33,6 +33,7 @@ from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.local.faults import lose_answer
 from mantyx_sync.local.model import Failure, Pause
 from mantyx_sync.recovery import IDEMPOTENCY_KEY, RECOVERY_KEY
+from mantyx_sync.workspace import Workspace
 from tests.scripted_runs import (
     RUN_ID,
     SPEC,
@@ -250,6 +251,14 @@ def test_a_lost_answer_to_the_create_is_found_by_the_key_and_not_taken_for_an_ea
         assert RECOVERY_KEY not in metadata
 
 
+def test_a_lost_answer_is_not_found_in_another_session_with_the_same_key() -> None:
+    """A key counts among the runs of one session: what others create meanwhile is not taken for it."""
+    others = listing(listed("other", "running", sessionId="s_2"), listed(RUN_ID, "running", sessionId=None))
+    server = RunServer(stream(result(1, "found")), create=[lost], listing=[listing(), others])
+    with server, quick_client(server) as client:
+        assert client.run_agent(**SPEC, idempotency_key=KEY).run_id == RUN_ID
+
+
 def test_a_create_that_is_lost_for_good_says_how_to_go_on() -> None:
     with RunServer(stream(result(1)), create=[lost]) as server, quick_client(server) as client:
         with pytest.raises(MantyxNetworkError, match="same idempotency_key") as caught:
@@ -314,6 +323,47 @@ def test_a_process_that_is_told_to_end_leaves_a_run_with_a_key_to_the_next(
         if key is not None:
             assert client.run_agent(**SPEC, idempotency_key=key).run_id == run.run_id
             assert len(server.runs) == 1
+
+
+@pytest.mark.parametrize("key", [KEY, None])
+def test_a_process_that_is_told_to_end_while_it_creates_a_run_leaves_it_too(
+    monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    monkeypatch.setattr(Workspace, "follow", lambda *_, **__: sys.exit(1))
+    with LocalServer(ScriptedModel(["Done."])) as server, client_of(server) as client:
+        with pytest.raises(SystemExit):
+            client.start_agent(**SPEC, idempotency_key=key)
+        assert [request.route for request in server.requests].count("cancel") == (0 if key else 1)
+
+
+@pytest.mark.parametrize(("error", "has_keys"), [(SystemExit, True), (SystemExit, False), (KeyboardInterrupt, True)])
+def test_a_loop_that_is_told_to_end_leaves_runs_with_keys_and_no_others(
+    error: type[BaseException], has_keys: bool
+) -> None:
+    def end(*_: Any) -> None:
+        raise error
+
+    goes_on = threading.Event()
+    with LocalServer(ScriptedModel([[Pause(goes_on), "Done."]])) as server, client_of(server) as client:
+
+        def tell() -> None:
+            wait_until(lambda: [r.route for r in server.requests].count("stream") == 2, "the runs are followed")
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        before, teller = signal.signal(signal.SIGTERM, end), threading.Thread(target=tell)
+        teller.start()
+        try:
+            with pytest.raises(error):
+                list(client.map(["a", "b"], system_prompt="x", idempotency_key=str if has_keys else None))
+        finally:
+            signal.signal(signal.SIGTERM, before)
+        teller.join()
+        are_left = has_keys and error is SystemExit
+        assert [request.route for request in server.requests].count("cancel") == (0 if are_left else 2)
+        goes_on.set()
+        if are_left:
+            assert len(list(client.map(["a", "b"], system_prompt="x", idempotency_key=str))) == 2
+            assert len(server.runs) == 2
 
 
 # ------------------------------------------------------------- with everything else that a run can be
