@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import sys
 from dataclasses import fields
 from typing import Any, Iterable, Mapping, Sequence
 
@@ -100,10 +101,10 @@ def whole_number(value: object, where: str, low: int, high: int | None = None) -
 
 
 def seconds(value: object, where: str) -> float:
-    """Return `value` if it is a number above 0."""
+    """Return `value` if it is a number above 0; one beyond what a float holds is infinite."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise refusal(where, shown(value), "be a number of seconds above 0")
-    return value
+    return value if value <= sys.float_info.max else math.inf
 
 
 def sequence(value: object, where: str, of: str) -> Sequence[Any]:

@@ -120,6 +120,23 @@ def test_a_hook_that_raises_while_a_run_is_given_up_hides_no_time_out() -> None:
         assert is_ended("mantyx-run")
 
 
+def test_a_hook_that_raises_while_an_eval_is_given_up_hides_no_ctrl_c() -> None:
+    def hook(response: requests.Response, **_: Any) -> None:
+        if "/cancel" in response.url:
+            raise LookupError
+
+    def interrupt(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    cases = [{"name": "one", "input": {"prompt": "Hi"}, "scorers": [{"type": "contains", "value": "x"}]}]
+    with requests.Session() as session, LocalServer(ScriptedModel(["Done."])) as server:
+        session.hooks["response"].append(hook)
+        client = MantyxClient(**server.client_settings(), session=session)
+        with pytest.raises(KeyboardInterrupt):
+            client.run_eval(dataset={"cases": cases}, agent={"system_prompt": "Help."}, on_event=interrupt)
+        assert "eval_cancel" in [request.route for request in server.requests]
+
+
 def test_ctrl_c_while_a_thread_of_map_is_being_started_ends_that_thread_too(monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
 

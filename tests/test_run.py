@@ -344,6 +344,12 @@ def test_a_polled_loop_that_was_left_can_be_taken_up_by_any_other() -> None:
         assert seqs == list(range(1, server.runs[0].last_seq + 1))
 
 
+@pytest.mark.parametrize("every", [1e-9, math.inf, 10**400], ids=["tiny", "infinite", "beyond a float"])
+def test_polling_takes_any_time(every: float) -> None:
+    with serve("Hi") as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
+        assert [event.type for event in run.poll(every) if event is not None][-1] == "result"
+
+
 def test_polling_is_one_loop_like_any_other_and_asks_for_a_time() -> None:
     held = Held()
     with serve(*held.turns) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
