@@ -133,5 +133,7 @@ _open: Roster[Reporting] = Roster()
 def _close_at_exit() -> None:
     """Close the reporters of loops that were left standing, while they can still end what they show."""
     for reporting in _open.items():
-        with reporting:
-            pass
+        try:
+            reporting.close()
+        except Exception:  # the others have theirs to end as well
+            log.warning("closing the reporter of progress failed", exc_info=True)

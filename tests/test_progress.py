@@ -17,7 +17,7 @@ import pytest
 from mantyx_sync import MantyxClient, MantyxConfigError, MantyxError, Progress
 from mantyx_sync.local import LocalServer, ScriptedModel
 from mantyx_sync.many import run_many
-from mantyx_sync.progress import Reporting
+from mantyx_sync.progress import Reporting, _close_at_exit
 from mantyx_sync.progress_bars import LineReporter, RichReporter, TqdmReporter, is_installed, reporter_named
 from tests.wire import DEADLINE_S, wait_until
 
@@ -329,6 +329,16 @@ def test_a_child_of_a_fork_leaves_its_parents_reporter_open() -> None:
     report.close()
     report.close()
     assert reporter.closed == 1
+
+
+def test_at_exit_every_reporter_is_closed_whatever_another_does(caplog: pytest.LogCaptureFixture) -> None:
+    reporters = [Reporter(fails_to_close=True), Reporter(fails_to_close=True)]
+    reports = [Reporting(reporter) for reporter in reporters]
+    for report in reports:
+        report(Progress("runs", 0, 0, 1))
+    _close_at_exit()
+    assert [reporter.closed for reporter in reporters] == [1, 1]
+    assert caplog.text.count("closing the reporter of progress failed") == 2
 
 
 # ------------------------------------------------------------------------------------------- names
