@@ -258,18 +258,18 @@ class Evals:
                 self._deadlines,
                 keeps_events=on_event is not None,
             )
-            try:
-                follower.start()
-                return watch.wait_for(follower, on_event)
-            finally:
-                follower.close()
+            follower.start()
+            return watch.wait_for(follower, on_event)
         except BaseException:
             if not watch.is_lost:
                 with contextlib.suppress(Exception):  # a hook of the caller's may raise whatever it likes
                     self.cancel_eval_run(run_id, ABORT_TIMEOUT_S, time.monotonic() + ABORT_TIMEOUT_S)
                     if follower is not None:
-                        self._api.surrender_calls(follower.calls, ABORT_TIMEOUT_S, ABORT_TIMEOUT_S / 2)
+                        follower.give_up(ABORT_TIMEOUT_S)
             raise
+        finally:
+            if follower is not None:
+                follower.close()
 
 
 def _with_tools(spec: EvalRunSpec, opened: OpenedTools) -> EvalRunSpec:
@@ -424,6 +424,7 @@ class _Follower:
         """What arrived, if events are kept; `None` when no more will."""
         self.error: BaseException | None = None
         self._stopped = threading.Event()
+        self._is_given_up = False
         # By agent run: each case is one, and ids of tool calls need only be unique within it.
         self._calls: dict[str, RunToolCalls] = {}
         self._stream = EvalRunStream(api, run_id, settings, is_busy=self._is_busy)
@@ -434,11 +435,6 @@ class _Follower:
         self._thread = threading.Thread(
             target=lambda: context.run(self._run), name=f"mantyx-eval-{run_id}", daemon=True
         )
-
-    @property
-    def calls(self) -> list[RunToolCalls]:
-        """The tool calls of each agent run."""
-        return list(self._calls.values())
 
     @property
     def has_tools(self) -> bool:
@@ -457,6 +453,17 @@ class _Follower:
             raise MantyxError(
                 f"eval run {self._run_id}: no thread can be started to follow it ({error})", code="no_thread"
             ) from error
+
+    def give_up(self, timeout: float) -> None:
+        """Answer the calls at work, and for a moment those that still come: the eval was cancelled, and waits for them.
+
+        Args:
+            timeout: Seconds of an exchange; half as long for all answers, and again for the end of the eval.
+        """
+        self._is_given_up = True
+        self._api.surrender_calls(list(self._calls.values()), timeout, timeout / 2)
+        if self.has_tools and self._thread.is_alive():
+            self._thread.join(timeout / 2)
 
     def close(self) -> None:
         """Free the thread, the socket and the places of tools; the server is not told."""
@@ -507,4 +514,6 @@ class _Follower:
             )
             if self._stopped.is_set():  # looked at behind the line above: who closes sets it, then closes all calls
                 calls.close()
+        if self._is_given_up:
+            self._api.surrender_calls([calls], ABORT_TIMEOUT_S, ABORT_TIMEOUT_S / 2)
         calls.start(call)

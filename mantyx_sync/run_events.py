@@ -33,14 +33,18 @@ def abort(
     """Give a run up: ask the server to cancel it, wait for that less than a second, and free everything.
 
     Args:
-        timeout: Seconds to connect, again for the answer, and half as long to answer the calls that are at work.
+        timeout: Seconds to connect, and again for the answer; if there are tools, half as long to answer calls that
+            are at work, and again for the end of the run, which may be waiting for a call that is under way.
         error: What ended the wait; see `is_left`.
     """
     if not reader.is_followed_here:
         return
     try:
         if (not reader.done.is_set() or reader.was_let_go) and not is_left(error, has_key=reader.has_key):
+            has_tools = reader.calls.has_tools
             api.give_up_run(reader.run_id, [reader.calls], timeout, timeout)
+            if has_tools:  # a call may be under way to us; without its answer the run would not end
+                reader.done.wait(timeout / 2)
     except Exception as failure:  # a hook or token source of the caller's may raise whatever it likes
         why = failure if isinstance(failure, MantyxError) else type(failure).__name__
         log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, why)

@@ -16,8 +16,19 @@ from mantyx_sync import MantyxClient, MantyxTimeoutError, ToolContext, tool
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.tools.executor import ToolExecutor
 from mantyx_sync.workspace import Workspace
-from tests.scripted_runs import SPEC, RunServer, call, delta, quick_client, result, stream, wait_for
-from tests.wire import DEADLINE_S, Peer, Request, head
+from tests.scripted_runs import (
+    SPEC,
+    RunServer,
+    after_result,
+    call,
+    delta,
+    event,
+    quick_client,
+    result,
+    stream,
+    wait_for,
+)
+from tests.wire import DEADLINE_S, Peer, Request, head, wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -249,6 +260,45 @@ def test_a_run_that_is_given_up_ends_on_the_server_although_its_tools_are_at_wor
             answers = [event for event in run.events if event["type"] == "local_tool_result_in"]
             work.release.set()
         assert len(answers) == 2
+
+
+def after_cancel(server: RunServer) -> None:
+    wait_until(lambda: server.count("cancel"), "nobody cancels the run")
+
+
+def test_a_call_that_was_under_way_when_its_run_is_given_up_is_answered_too() -> None:
+    called: list[str] = []
+
+    @tool
+    def work(part: str) -> str:
+        """Work."""
+        called.append(part)
+        return part
+
+    late = [
+        delta(1, "Hi"),
+        after_cancel,
+        call(2, "t1", "work", {"part": "a"}),
+        after_result("t1"),
+        event(3, "cancelled"),
+    ]
+    with RunServer(stream(*late)) as server, quick_client(server) as client:
+        run = client.start_agent(**SPEC, tools=[work])
+        wait_until(lambda: run.last_seq == 1, "the run does not begin")
+        run.abort(timeout=2.0)
+        assert server.tool_results == [{"toolUseId": "t1", "error": "the run was given up"}]
+        assert called == []
+        assert run.last_seq == 3, "it ended before it was let go of"
+
+
+def test_giving_up_a_run_without_tools_waits_for_nothing_more_than_the_answer() -> None:
+    with quiet() as server, quick_client(server) as client:
+        run = client.start_agent(**SPEC)
+        wait_until(lambda: run.last_seq == 1, "the run does not begin")
+        began = time.monotonic()
+        run.abort(timeout=30.0)
+        assert time.monotonic() - began < 5.0
+        assert server.count("cancel") == 1
 
 
 def test_calls_of_a_run_that_is_only_closed_stay_open_for_whoever_attaches() -> None:

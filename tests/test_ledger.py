@@ -27,6 +27,36 @@ def test_a_call_that_is_over_is_not_admitted_again(how: str) -> None:
     assert not ledger.claim("a")
 
 
+def test_claiming_all_takes_what_is_open_and_nothing_else() -> None:
+    ledger: Ledger[str] = Ledger()
+    for key in ("open", "claimed", "done", "answered"):
+        ledger.admit(key, "call")
+    ledger.claim("claimed")
+    ledger.claim("done")
+    ledger.close("done", delivered=True)
+    ledger.answered("answered")
+    assert ledger.claim_all() == ["open"]
+    assert ledger.claim_all() == []
+    assert not ledger.claim("open")
+    ledger.close("open", delivered=True)
+    ledger.close("claimed", delivered=True)
+    assert not ledger.is_busy
+
+
+def test_claiming_all_takes_held_calls_as_well_and_ends_holding() -> None:
+    ledger: Ledger[str] = Ledger(hold=True)
+    for key in ("a", "b"):
+        ledger.admit(key, "call")
+    ledger.answered("a")
+    assert ledger.claim_all() == ["b"]
+    assert ledger.is_busy
+    assert not ledger.has_held
+    assert ledger.settle() == []
+    ledger.close("b", delivered=True)
+    assert not ledger.is_busy
+    assert ledger.admit("c", "call"), "what still comes is not held"
+
+
 def test_one_of_many_who_claim_a_call_at_once_gets_it() -> None:
     ledger: Ledger[str] = Ledger()
     ledger.admit("a", "call")

@@ -85,6 +85,7 @@ class RunToolCalls:
         self._is_closed = False
         self.is_cancelled = False
         self._busy_until = 0.0
+        self._post_refusal: Callable[[ToolResultBody], bool] | None = None
         self._take_back_settling: Callable[[], None] = lambda: None
 
     @property
@@ -98,9 +99,12 @@ class RunToolCalls:
         return self._ledger.undelivered
 
     def start(self, call: LocalToolCall) -> None:
-        """Run the tool of a call that arrived, unless it was seen before."""
+        """Run the tool of a call that arrived, unless it was seen before. Once surrendered, answer it, which blocks."""
         if self._ledger.admit(call.tool_use_id, call):
-            self._begin(call)
+            if self._post_refusal is None:
+                self._begin(call)
+            else:
+                self.surrender(self._post_refusal)
 
     def answered(self, tool_use_id: str) -> None:
         """Note that the server reported the call's answer."""
@@ -141,13 +145,14 @@ class RunToolCalls:
             work.abandon()
 
     def surrender(self, post: Callable[[ToolResultBody], bool]) -> None:
-        """Answer every call at work in place of its handler: the run is given up, and would wait for it. Blocks.
+        """Answer every call at work, and all that still come, in place of their handlers: the run is given up. Blocks.
 
         A server ends a cancelled run once its calls are answered, or after minutes (wire §9).
 
         Args:
             post: Deliver an answer; false if it could not be, and no other is worth trying.
         """
+        self._post_refusal = post
         waiting = self._ledger.claim_all()
         goes_on = True
         for tool_use_id in waiting:
@@ -208,6 +213,11 @@ class RunToolCalls:
     def describe(self, call: LocalToolCall) -> str:
         """Name a call in log lines and messages."""
         return f"tool {call.name!r} (run {self.run_id}, tool use {call.tool_use_id})"
+
+    @property
+    def has_tools(self) -> bool:
+        """True if there may be calls to answer here."""
+        return bool(self._registry.names)
 
     @property
     def known_names(self) -> str:

@@ -77,9 +77,12 @@ class Ledger(Generic[CallT]):
             return True
 
     def claim_all(self) -> list[str]:
-        """Take the right to deliver the answer of every call at work; return their ids."""
+        """Take the right to deliver the answer of every call at work or held; return their ids. Ends holding."""
         with self._lock:
-            found = [key for key, state in self._states.items() if state is CallState.AT_WORK]
+            self._holding = False
+            self._open += len(self._held)
+            self._held.clear()
+            found = [key for key, state in self._states.items() if state in (CallState.HELD, CallState.AT_WORK)]
             for key in found:
                 self._states[key] = CallState.CLAIMED
             return found
