@@ -10,6 +10,7 @@ Settings come from the environment:
     CHAT_ON_LEAVE      What becomes of an answer when its reader leaves: it is written to its end (`finish`, the
                        default), and found there by whoever comes back, or it is stopped (`cancel`).
     CHAT_SECRET        Signs the cookies. Without it they are good until the process ends, and for it alone.
+    CHAT_HTTPS         Set it where the page is reached over https: the cookies then travel no other way.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import secrets
 import threading
 from pathlib import Path
@@ -33,6 +35,8 @@ from .shop import TOOLS
 
 __all__ = [
     "HEADERS",
+    "HTTPS",
+    "MAX_BODY_BYTES",
     "PAGE",
     "SECRET",
     "ask",
@@ -46,13 +50,17 @@ PAGE = Path(__file__).resolve().parent / "page"
 """The files that the browser loads."""
 SECRET = os.environ.get("CHAT_SECRET") or secrets.token_hex(32)
 ON_LEAVE: Any = os.environ.get("CHAT_ON_LEAVE", "finish")
+HTTPS = bool(os.environ.get("CHAT_HTTPS"))
 HEADERS = {
+    "Cache-Control": "private, no-cache",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-"""For every response: the page loads its own files, talks to its own server, and does nothing else."""
+"""For every response that says nothing else: the page loads its own files and talks to its own server alone."""
+MAX_BODY_BYTES = 65536
+"""What a browser may post: the longest message, however its characters are written."""
 
 HEARTBEAT_S = 2.0  # within that, or twice that, a server notices that a reader has left while nothing is written
 RUN_TIMEOUT_S = 300.0
@@ -66,6 +74,7 @@ AGENT: Any = {
     "metadata": {"app": "chat-example"},
 }
 MAX_CHARS = 8000
+MESSAGE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 _making = threading.Lock()
 _clients: list[MantyxClient] = []
@@ -122,8 +131,8 @@ def ask(session_id: str | None, body: bytes) -> tuple[str, EventStream]:
     said, message_id = message.get("text"), message.get("id")
     if not isinstance(said, str) or not said.strip() or len(said) > MAX_CHARS:
         raise MantyxConfigError(f"text: must be 1 to {MAX_CHARS} characters", code="invalid_message")
-    if not isinstance(message_id, str) or not 0 < len(message_id) <= 64:
-        raise MantyxConfigError("id: must be 1 to 64 characters", code="invalid_message")
+    if not isinstance(message_id, str) or not MESSAGE_ID.fullmatch(message_id):
+        raise MantyxConfigError("id: must be 1 to 64 letters, digits, - or _", code="invalid_message")
     found = session_id or client().create_session(**AGENT).id
 
     def start() -> Run:
@@ -185,7 +194,7 @@ def _last_run(session_id: str) -> RunSummary | None:
 def _read(body: bytes) -> Mapping[str, Any]:
     try:
         read = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or brackets in brackets without an end
         read = None
     if not isinstance(read, dict):
         raise MantyxConfigError("the body must be a JSON object", code="invalid_message")

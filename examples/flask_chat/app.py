@@ -28,7 +28,13 @@ from mantyx_sync import MantyxError
 from mantyx_sync.web import EventStream, end_streams_at_sigterm, public_error
 
 app = Flask(__name__, static_folder=str(agent.PAGE), static_url_path="/static")
-app.config.update(SECRET_KEY=agent.SECRET, SESSION_COOKIE_NAME="chat", SESSION_COOKIE_SAMESITE="Lax")
+app.config.update(
+    SECRET_KEY=agent.SECRET,
+    SESSION_COOKIE_NAME="chat",
+    SESSION_COOKIE_SAMESITE="Lax",
+    SESSION_COOKIE_SECURE=agent.HTTPS,
+    MAX_CONTENT_LENGTH=agent.MAX_BODY_BYTES,
+)
 
 
 @app.get("/")
@@ -83,7 +89,8 @@ def failed(error: MantyxError) -> tuple[dict[str, Any], int]:
 
 @app.after_request
 def protect(response: Response) -> Response:
-    response.headers.update(agent.HEADERS)
+    for name, value in agent.HEADERS.items():
+        response.headers.setdefault(name, value)
     return response
 
 

@@ -40,6 +40,7 @@ PROGRAM = """\
             pieces.close()
         for name, value in started[0][1]:
             if name == "Set-Cookie":
+                assert "; Secure" in value, value
                 cookies.load(value)
         return started[0][0][:3], dict(started[0][1]), text
 
@@ -92,7 +93,7 @@ def test_the_views_answer_without_an_account(application: tuple[str, str, str]) 
     interpreter = (sys.executable, "-X", "dev", "-W", "error", "-c")
     done = subprocess.run(
         [*interpreter, textwrap.dedent(PROGRAM), str(ROOT / "examples" / folder), module, name],
-        env={**env, "PYTHONPATH": str(ROOT)},
+        env={**env, "PYTHONPATH": str(ROOT), "CHAT_HTTPS": "1"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -6,7 +6,8 @@ import logging
 from typing import Callable
 
 from chat_page import agent
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.core.exceptions import RequestDataTooBig
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 
 from mantyx_sync import MantyxError
 from mantyx_sync.web import public_error
@@ -23,10 +24,12 @@ class ChatMiddleware:
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self.get_response(request)
         for name, value in agent.HEADERS.items():
-            response.headers[name] = value
+            response.headers.setdefault(name, value)
         return response
 
-    def process_exception(self, request: HttpRequest, error: Exception) -> JsonResponse | None:
+    def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
+        if isinstance(error, RequestDataTooBig):
+            return HttpResponse(status=413)
         if not isinstance(error, MantyxError):
             return None
         log.warning("%s: %s", request.path, error)

@@ -21,6 +21,8 @@ MIDDLEWARE = [
 ]
 SESSION_ENGINE = "django.contrib.sessions.backends.signed_cookies"
 SESSION_COOKIE_NAME = "chat"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = agent.HTTPS
+DATA_UPLOAD_MAX_MEMORY_SIZE = agent.MAX_BODY_BYTES
 USE_TZ = True
 LOGGING = {
     "version": 1,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from chat_page import agent
 from django.http import FileResponse, HttpRequest, JsonResponse, StreamingHttpResponse
 from django.views.decorators.csrf import ensure_csrf_cookie
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from mantyx_sync.web import EventStream
 
 
-@require_GET
+@require_safe
 @ensure_csrf_cookie
 def page(_request: HttpRequest) -> FileResponse:
     return FileResponse((agent.PAGE / "index.html").open("rb"))
