@@ -50,6 +50,7 @@ class Browser:
         scheme: Literal["light", "dark"] = "light",
         may_fail: bool = False,
         reduced_motion: bool = True,
+        scripts: bool = True,
     ) -> Iterator[Page]:
         """Open a page; closing the block closes it, as somebody who leaves.
 
@@ -58,6 +59,7 @@ class Browser:
             scheme: What the reader's system prefers.
             may_fail: Errors on the page's console do not fail the test.
             reduced_motion: Whether the reader's system asks for no animations; pictures are the same each time then.
+            scripts: Whether the page may run any.
         """
         context = self._chromium.new_context(
             viewport={"width": width, "height": WIDTHS[width]},
@@ -66,6 +68,7 @@ class Browser:
             device_scale_factor=2 if width < 600 else 1,
             is_mobile=width < 600,
             has_touch=width < 600,
+            java_script_enabled=scripts,
         )
         context.set_default_timeout(DEADLINE_MS)
         wrong: list[str] = []

@@ -246,6 +246,128 @@ def test_what_a_model_writes_stays_text(browser: Browser, django: Served, stage:
         assert "knows no parcel <img src=x" in page.text_content(".tool pre.result")  # type: ignore[operator]
 
 
+# Each is a text that a page would take seconds for, were it looked at in a careless way.
+TIRING = {
+    "a heading with a gap": "'# a' + ' '.repeat(9000) + 'x'",
+    "a table's line with a gap": "'a|b\\n|-' + ' '.repeat(90000) + 'x'",
+    "an item with a gap": "'- ' + ' '.repeat(90000) + 'x\\u2028y'",
+    "backticks": "Array.from({ length: 190 }, (_, i) => '`'.repeat(i + 1)).join(' ')",
+    "openings": "'[`* _a **b '.repeat(1900)",
+    "fences": "'```\\n'.repeat(2000)",
+    "a long list": "'- a\\n'.repeat(2000)",
+    "a long table": "'a|b\\n-|-\\n' + '1|2\\n'.repeat(2000)",
+    "a deep list": "Array.from({ length: 300 }, (_, i) => ' '.repeat(2 * i) + '- a').join('\\n')",
+    "a long paragraph": "'word '.repeat(100000)",
+}
+
+
+def test_no_text_keeps_the_page_busy(browser: Browser, django: Served) -> None:
+    with opened(browser, django) as page:
+        slow = {}
+        for name, text in TIRING.items():
+            script = "import('/static/markdown.js').then(({ show }) => { const began = performance.now();"
+            taken = page.evaluate(
+                f"{script} show(document.createElement('div'), {text}); return performance.now() - began; }})"
+            )
+            if taken > 1000:
+                slow[name] = taken
+        assert not slow
+
+
+def test_a_text_keeps_its_form(browser: Browser, django: Served) -> None:
+    with opened(browser, django) as page:
+
+        def shown(text: str) -> str:
+            made: str = page.evaluate(
+                "text => import('/static/markdown.js').then(({ show }) => {"
+                " const box = document.createElement('div'); show(box, text); return box.innerHTML; })",
+                text,
+            )
+            return made.replace(' dir="auto"', "")
+
+        assert shown("## Two ##\n#tag\nC#") == "<h4>Two</h4><p>#tag\nC#</p>"
+        assert shown("``a`b`` and `c` and `d") == "<p><code>a`b</code> and <code>c</code> and `d</p>"
+        assert shown("**a *b* c** _d_ snake_case_name 2*3*4") == (
+            "<p><strong>a <em>b</em> c</strong> <em>d</em> snake_case_name 2*3*4</p>"
+        )
+        assert shown("> a\n> **b**") == "<blockquote>a\n<strong>b</strong></blockquote>"
+        assert "<td>2</td>" in shown("a | b\n :-: | -\n1 | 2")
+        assert shown("[x](javascript:y) [z](data:text/html,1)") == "<p>[x](javascript:y) [z](data:text/html,1)</p>"
+        assert '<pre tabindex="0"><code>open **still**</code></pre>' in shown(
+            "```py\nopen **still**"
+        )  # it is streaming
+
+
+def test_words_from_right_to_left_stand_on_the_right(browser: Browser, django: Served, stage: Stage) -> None:
+    question = stage.play(
+        ["\u05e9\u05dc\u05d5\u05dd **\u05e2\u05d5\u05dc\u05dd**.\n\n- \u05d0\n\nAnd English."],
+        question="\u05d4\u05d0\u05dd?",
+    )
+    with opened(browser, django) as page:
+        ask(page, question)
+        expect_end(page)
+        ways = page.eval_on_selector_all(".said, .text > *", "all => all.map(one => getComputedStyle(one).direction)")
+        assert ways == ["rtl", "rtl", "rtl", "ltr"]
+
+
+def test_two_quick_clicks_send_once_and_stop_nothing(browser: Browser, django: Served, stage: Stage) -> None:
+    question = stage.play(["Here it is."])
+    with opened(browser, django) as page:
+        page.fill("#text", question)
+        page.dblclick("#send")
+        expect_end(page)
+        expect_text(page, ".text", "Here it is.")
+        assert page.locator(".turn").count() == 1
+
+
+def test_enter_that_ends_a_composition_sends_nothing(browser: Browser, django: Served) -> None:
+    with opened(browser, django) as page:
+        page.fill("#text", "\u306b\u307b\u3093")
+        for how in ("isComposing: true", "keyCode: 229"):  # Safari tells of it after its end
+            event = f"new KeyboardEvent('keydown', {{ key: 'Enter', bubbles: true, cancelable: true, {how} }})"
+            assert page.evaluate(f"document.getElementById('text').dispatchEvent({event})"), "it was taken"
+        assert page.locator(".turn").count() == 0
+
+
+def test_a_page_that_was_kept_shows_what_came_meanwhile(browser: Browser, django: Served, stage: Stage) -> None:
+    with opened(browser, django) as page:
+        ask(page, stage.play(["Hello!"]))
+        expect_end(page)
+        page.context.request.get(f"http://127.0.0.1:{django.port}/")
+        page.evaluate("document.querySelector('.turn').remove()")  # as a page that missed it
+        page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+        expect_text(page, ".text", "Hello!")
+
+
+def test_fingers_meet_what_they_aim_at(browser: Browser, django: Served, stage: Stage) -> None:
+    question = stage.play([Thinking("Hm."), ToolUse("get_order", {"order_id": 17})], ["```text\nx\n```"])
+    with opened(browser, django, width=390) as page:
+        ask(page, question)
+        expect_end(page)
+        low = page.eval_on_selector_all(
+            "button, summary, textarea",
+            "all => all.filter(one => one.checkVisibility()).map(one => [one.textContent.trim() || one.id,"
+            " one.getBoundingClientRect().height]).filter(([, height]) => height < 40)",
+        )
+        assert low == []
+
+
+def test_a_page_without_scripts_says_what_it_lacks(browser: Browser, django: Served) -> None:
+    with browser.page(scripts=False) as page:
+        page.goto(f"http://127.0.0.1:{django.port}/")
+        assert page.inner_text("main") == "This page needs JavaScript."
+        assert not page.locator("#composer").is_visible()
+
+
+def test_on_paper_there_is_the_conversation_alone(browser: Browser, django: Served, stage: Stage) -> None:
+    with opened(browser, django, scheme="dark") as page:
+        ask(page, stage.play(["Here it is."]))
+        expect_end(page)
+        page.emulate_media(media="print")
+        assert not page.locator(".dock").is_visible()
+        assert page.evaluate("getComputedStyle(document.body).color") == "rgb(24, 32, 28)"
+
+
 def test_a_failed_answer_says_so_and_is_asked_for_again(browser: Browser, django: Served, stage: Stage) -> None:
     attempts = iter([["Well, ", Failure("provider.internal: quota", error_class="overloaded")], ["Here it is."]])
     question = stage.play(lambda request: next(attempts))
@@ -512,9 +634,28 @@ def test_what_is_no_message_is_refused(site: Served, stage: Stage) -> None:
     if token is not None:
         sent.update(Cookie=token[0], X_CSRFToken=token[1])
     before = len(stage.server.sessions)
-    for body in ("", "[]", "{", '{"text": " ", "id": "1"}', '{"text": 1, "id": "1"}', '{"text": "x"}'):
-        status, headers, answer = requested(site, "POST", "/messages", body, **sent)
-        assert status == 400, (body, answer)
+    bodies = ["", "[]", "{", '{"text": " ", "id": "1"}', '{"text": 1, "id": "1"}', '{"text": "x"}', "[" * 60_000]
+    for body in [*bodies, *(json.dumps({"text": "x", "id": name}) for name in ("", "a\r\nb", "\u00fc", "x" * 65))]:
+        status, _, answer = requested(site, "POST", "/messages", body, **sent)
+        assert status == 400, (body[:80], answer)
         assert json.loads(answer)["code"] == "invalid_message"
-        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    status, _, _ = requested(site, "POST", "/messages", json.dumps({"text": "x" * 70_000, "id": "1"}), **sent)
+    assert status == 413  # before it is read
     assert len(stage.server.sessions) == before
+
+
+def test_every_answer_has_the_headers_that_protect_it(site: Served, stage: Stage) -> None:
+    asked = ["GET /", "HEAD /", "GET /conversation", "GET /static/chat.js", "GET /events", "GET /messages"]
+    statuses = []
+    for what in [*asked, "POST /messages", "GET /nowhere", "GET /static/nothing.js"]:
+        method, path = what.split()
+        status, headers, _ = requested(site, method, path)
+        statuses.append(status)
+        policy = headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'; script-src 'self'; style-src 'self';"), (path, policy)
+        assert "frame-ancestors 'none'" in policy
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "no-cache" in headers["Cache-Control"], path
+    assert statuses[:6] == [200, 200, 200, 200, 400, 405]
+    assert statuses[6] in (403, 415)
+    assert statuses[7:] == [404, 404]

@@ -175,13 +175,15 @@ $("composer").addEventListener("submit", (event) => {
 });
 
 text.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return; // 229: Safari's word for composing
   event.preventDefault();
   $("composer").requestSubmit();
 });
 
 text.addEventListener("input", grow);
-$("stop").addEventListener("click", stop);
+$("stop").addEventListener("click", ({ detail: clicks }) => {
+  if (clicks < 2) stop(); // it stands where Send was: the second of two quick clicks was meant for that
+});
 $("new").addEventListener("click", startNew);
 
 for (const button of document.querySelectorAll(".suggestions button"))
@@ -192,6 +194,8 @@ for (const button of document.querySelectorAll(".suggestions button"))
 
 // Another window of this browser asked something, or began anew: show it here too.
 others.addEventListener("message", () => current || load());
+// The browser kept this page while others were looked at, and heard nothing meanwhile.
+addEventListener("pageshow", ({ persisted }) => persisted && !current && load());
 
 function grow() {
   text.style.height = "auto";

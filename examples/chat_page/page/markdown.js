@@ -5,11 +5,13 @@
  */
 
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([\w+#.-]*)/;
-const HEADING = /^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$/;
-const ITEM = /^(\s*)(?:[-*+•]|(\d{1,9})[.)])\s+(.*)$/;
+const HEADING = /^ {0,3}(#{1,6})(?:\s([\s\S]*))?$/;
+const ITEM = /^(\s*)(?:[-*+•]|(\d{1,9})[.)])\s+([\s\S]*)$/;
 const RULE = /^ {0,3}(?:(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,})$/;
-const TABLE_LINE = /^\s*\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
-const INLINE = /(`+)([\s\S]*?[^`])\1(?!`)|\*\*(?=\S)([\s\S]*?\S)\*\*|(?<![\w*])[*_](?=[^\s*_])([\s\S]*?[^\s*_])[*_](?![\w*])|\[([^\]\n]+)\]\(((?:https?:\/\/|mailto:)[^\s()<>]+)\)|(https?:\/\/[^\s<>"'`]*[^\s<>"'`.,;:!?)\]])/g;
+const TABLE_LINE = /^\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?$/;
+// Each pair has its bounds: looked for from every opening to the end of the text, pairs would take a page's breath away.
+const INLINE = /(?<!`)(`{1,3})(?!`)([\s\S]{1,1000}?)(?<!`)\1(?!`)|\*\*(?=\S)([\s\S]{0,1000}?\S)\*\*|(?<![\w*])[*_](?=[^\s*_])([\s\S]{0,1000}?[^\s*_])[*_](?![\w*])|\[([^\]\n]{1,1000})\]\(((?:https?:\/\/|mailto:)[^\s()<>]+)\)|(https?:\/\/[^\s<>"'`]*[^\s<>"'`.,;:!?)\]])/g;
+const TURNING = /^(p|h\d|ul|ol|blockquote|table)$/; // each of these runs the way its own words do
 const MAX_SPAN = 20_000; // a paragraph that long is no prose, and looking for pairs in it takes its time
 
 /**
@@ -60,7 +62,7 @@ function blocks(text) {
     } else if (line.startsWith(">")) {
       if (open?.kind === "quote") open.lines.push(line);
       else begin("quote", line);
-    } else if (open?.kind === "paragraph" && open.lines.length === 1 && line.includes("|") && TABLE_LINE.test(line)) {
+    } else if (open?.kind === "paragraph" && open.lines.length === 1 && line.includes("|") && TABLE_LINE.test(line.trim())) {
       open.kind = "table";
       open.lines.push(line);
     } else if (open && (open.kind !== "table" || line.includes("|"))) {
@@ -75,11 +77,11 @@ function blocks(text) {
 const MAKERS = {
   paragraph: ({ lines }) => make("p", spans(lines.join("\n"))),
   rule: () => make("hr"),
-  quote: ({ lines }) => make("blockquote", [make("p", spans(lines.map((line) => line.replace(/^> ?/, "")).join("\n")))]),
+  quote: ({ lines }) => make("blockquote", spans(lines.map((line) => line.replace(/^> ?/, "")).join("\n"))),
 
   heading({ lines: [line] }) {
-    const [, marks, words] = line.match(HEADING);
-    return make(`h${Math.min(6, marks.length + 2)}`, spans(words)); // below the page's own headings
+    const [, marks, words = ""] = line.match(HEADING);
+    return make(`h${Math.min(6, marks.length + 2)}`, spans(words.trim().replace(/\s#+$/, ""))); // below the page's own
   },
 
   code({ lines, language }) {
@@ -157,6 +159,7 @@ function link(target, label) {
 
 function make(name, children = []) {
   const made = document.createElement(name);
+  if (TURNING.test(name)) made.dir = "auto";
   made.append(...children);
   return made;
 }

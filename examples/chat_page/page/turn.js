@@ -155,9 +155,9 @@ export class Turn {
     const list = this.checklist.querySelector("ol");
     steps.forEach((step, place) => {
       const item = list.children[place] ?? list.appendChild(stamp("t-step"));
-      if (item.dataset.status === step.status) return;
-      item.dataset.status = step.status;
       item.querySelector(".title").textContent = step.title;
+      if (item.dataset.status === step.status) return; // set again, its circle would begin to turn anew
+      item.dataset.status = step.status;
       item.querySelector("b").textContent = STEP_WORDS[step.status] ?? step.status;
     });
     while (list.children.length > steps.length) list.lastElementChild.remove();
@@ -280,7 +280,9 @@ function stamp(id) {
 
 function took(seconds) {
   if (seconds < 0.1) return `${Math.max(1, Math.round(seconds * 1000))} ms`;
-  return seconds < 10 ? `${seconds.toFixed(1)} s` : seconds < 60 ? `${Math.round(seconds)} s` : `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 9.95) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  return whole < 60 ? `${whole} s` : `${Math.floor(whole / 60)} min ${String(whole % 60).padStart(2, "0")} s`;
 }
 
 function brief(args) {
