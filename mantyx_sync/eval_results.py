@@ -347,6 +347,17 @@ class EvalRunCompareCase:
     b: Mapping[str, Any] | None = field(repr=False, hash=False, default=None)
     raw: Mapping[str, Any] = field(repr=False, compare=False, hash=False, default_factory=dict)
 
+    @property
+    def change(self) -> str:
+        """What became of the case from A to B: `better`, `worse` or `same`, by whether it passed and by its score.
+
+        `only in A` or `only in B` where the other run has not played it, the empty text where neither has.
+        """
+        if self.a is None or self.b is None:
+            return "" if self.a is self.b else "only in B" if self.a is None else "only in A"
+        before, after = _standing(self.a), _standing(self.b)
+        return "better" if after > before else "worse" if after < before else "same"
+
     @classmethod
     def read(cls, fields: Fields) -> EvalRunCompareCase:
         """Build it from the fields of one entry of `cases`."""
@@ -358,6 +369,11 @@ class EvalRunCompareCase:
             b=fields.opt_object("b"),
             raw=fields.data,
         )
+
+
+def _standing(side: Mapping[str, Any]) -> tuple[bool, float]:
+    score = side.get("score")
+    return bool(side.get("passed")), float(score) if isinstance(score, (int, float)) else 0.0
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Iterator, NoReturn, TypeVar, cast
+from typing import Generator, Iterator, NoReturn, TypeVar, cast
 
 from .api import WorkspaceAPI
 from .checks import seconds
@@ -104,6 +104,12 @@ class Run(Timed):
         return self._reader.events_so_far
 
     @property
+    def error(self) -> BaseException | None:
+        """What `result()` raises once the run is done: how it failed, or why it could not be followed to its end."""
+        outcome = self._reader.outcome
+        return outcome_again(outcome) if isinstance(outcome, BaseException) else None
+
+    @property
     def undelivered_tool_results(self) -> tuple[str, ...]:
         """Tool use ids whose answer never reached the server."""
         return self._reader.calls.undelivered
@@ -120,7 +126,7 @@ class Run(Timed):
         """
         return cast(Iterator[RunEvent], self._loop(None))  # it never tells that nothing came
 
-    def poll(self, every: float) -> Iterator[RunEvent | None]:
+    def poll(self, every: float) -> Generator[RunEvent | None, None, None]:
         """Yield the run's events as looping does, and `None` whenever `every` seconds pass without one.
 
         For what is to happen while the run is quiet: a heartbeat, a clock that is redrawn. Blocks between events for
@@ -249,7 +255,7 @@ class Run(Timed):
         elif not self._reader.is_closed:
             abort(self._api, self._reader, error)
 
-    def _loop(self, every: float | None) -> Iterator[RunEvent | None]:
+    def _loop(self, every: float | None) -> Generator[RunEvent | None, None, None]:
         self._begin_loop()
         try:
             yield from self._events.polled(every)

@@ -83,6 +83,17 @@ class AgentSession(Viewable):
         # Weak, so that a stream which nobody holds any more is let go of, as any other.
         self._run: weakref.ref[Run] | None = None
 
+    @property
+    def run(self) -> Run | None:
+        """The run of a message that goes on and is followed here; `None` if there is none, or nobody holds it."""
+        run = None if self._run is None else self._run()
+        return run if run is not None and run.is_followed_here and not run.is_over else None
+
+    @property
+    def tools(self) -> tuple[Any, ...]:
+        """The tools that this process answers for, as they were given."""
+        return tuple(self._tools)
+
     def __repr__(self) -> str:
         return f"AgentSession({self.id!r})"
 
@@ -224,7 +235,7 @@ class AgentSession(Viewable):
 
         Waits for these up to a second. The session itself goes on at the server: see `end`.
         """
-        run = self._current()
+        run = self.run
         if run is not None:
             run.close()
         self._opened.close(JOIN_S)
@@ -251,7 +262,7 @@ class AgentSession(Viewable):
         if self._sending.setdefault(process, this) is not this:
             raise self._busy()
         try:
-            if self._current() is not None:
+            if self.run is not None:
                 raise self._busy()
             registry = None
             if spec.tools is OMITTED:
@@ -283,11 +294,6 @@ class AgentSession(Viewable):
             self._registry = self._opened.registry()
         self._opened.stay_here(self._workspace.keepers)
         return self._registry
-
-    def _current(self) -> Run | None:
-        """Return the run that goes on, if this process follows one."""
-        run = None if self._run is None else self._run()
-        return run if run is not None and run.is_followed_here and not run.is_over else None
 
     def _busy(self) -> MantyxConflictError:
         return MantyxConflictError(

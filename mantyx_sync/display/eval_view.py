@@ -5,8 +5,20 @@ from __future__ import annotations
 from typing import Any, Iterable, Mapping, Sequence
 
 from mantyx_sync.display.html import Column, Html, badge, el, escape, facts, fold, join, one_line, prose, section, table
-from mantyx_sync.display.parts import CallShown, call_list, card, head, mark, note, status_badge, value_block
-from mantyx_sync.display.wording import count, duration, percent, plural, when
+from mantyx_sync.display.parts import (
+    CallShown,
+    call_list,
+    card,
+    failure,
+    head,
+    identity,
+    mark,
+    rest_note,
+    status_badge,
+    value_block,
+)
+from mantyx_sync.display.wire_words import asked
+from mantyx_sync.display.wording import count, milliseconds, percent, when
 from mantyx_sync.eval_results import (
     EvalCase,
     EvalCaseResult,
@@ -37,7 +49,7 @@ def eval_card(run: EvalRunSummary) -> Html:
     results = run.results if isinstance(run, EvalRunDetail) else ()
     return card(
         head(run.dataset_name or "Eval run", status_badge(run.status), run.id),
-        note("bad", escape(run.error, 3000), "✕") if run.error else None,
+        failure(run.error),
         _meter(run),
         facts(
             [
@@ -69,24 +81,23 @@ def _cases(results: Sequence[EvalCaseResult]) -> Html:
     ordered = sorted(results, key=lambda result: result.passed)
     shown = ordered[:_MAX_CASES]
     room = max(300, min(6000, _ROOM // (2 * len(shown))))
-    rest = len(results) - len(shown)
     return section(
         f"Cases · {len(results):,}",
         el("div", [_case(result, room) for result in shown], cls="rows"),
-        el("span", f"… {plural(rest, 'more case')} not shown here", cls="cut") if rest else None,
+        rest_note(len(results) - _MAX_CASES, "more case"),
     )
 
 
 def _case(result: EvalCaseResult, room: int) -> Html:
     state = "done" if result.passed else "failed"
-    seconds = duration(result.latency_ms / 1000) if result.latency_ms is not None else None
+    took = milliseconds(result.latency_ms)
     summary = join(
         [
             el("span", mark(state), cls="good" if result.passed else "bad"),
             el("span", escape(result.case.name or result.case_id, 120), cls="strong one"),
             el("span", escape(_first_reason(result), 200), cls="soft small one grow"),
             el("span", percent(result.score), cls="small tight") if result.score is not None else None,
-            el("span", seconds, cls="soft small tight wide") if seconds else None,
+            el("span", took, cls="soft small tight wide") if took else None,
         ]
     )
     return fold(summary, *_case_body(result, room))
@@ -94,15 +105,15 @@ def _case(result: EvalCaseResult, room: int) -> Html:
 
 def _case_body(result: EvalCaseResult, room: int) -> list[object]:
     return [
-        note("bad", escape(result.error, 2000), "✕") if result.error else None,
-        section("Asked", prose(_input_text(result.case.input), room)) if result.case.input else None,
+        failure(result.error),
+        section("Asked", prose(asked(result.case.input), room)) if result.case.input else None,
         section("Answered", prose(result.final_text, room)) if result.final_text else None,
         _scores(result.scores),
         call_list([_call(call) for call in result.tool_calls], limit=20),
         facts(
             [
                 ("Tokens", _tokens(result.tokens)),
-                ("Took", duration(result.latency_ms / 1000) if result.latency_ms is not None else None),
+                ("Took", milliseconds(result.latency_ms)),
                 ("Tags", escape(", ".join(result.case.tags), 200) if result.case.tags else None),
             ]
         ),
@@ -162,16 +173,6 @@ def _call(call: Mapping[str, Any]) -> CallShown:
     )
 
 
-def _input_text(given: Mapping[str, Any]) -> str:
-    for key in ("prompt", "content"):
-        if isinstance(given.get(key), str):
-            return str(given[key])
-    messages = given.get("messages")
-    if isinstance(messages, (list, tuple)) and messages and isinstance(messages[-1], Mapping):
-        return one_line(messages[-1].get("content"), 4000)
-    return one_line(given, 4000)
-
-
 def _tokens(usage: Mapping[str, Any] | None) -> str | None:
     if not usage:
         return None
@@ -189,15 +190,14 @@ def compare_card(compared: EvalRunCompare) -> Html:
     """Show two eval runs side by side: what changed first."""
     a, b = compared.run_a, compared.run_b
     cases = sorted(compared.cases, key=_change_order)[:_MAX_CASES]
-    better = sum(_change(case) == "better" for case in compared.cases)
-    worse = sum(_change(case) == "worse" for case in compared.cases)
+    better = sum(case.change == "better" for case in compared.cases)
+    worse = sum(case.change == "worse" for case in compared.cases)
     words = [f"{worse} worse" if worse else "", f"{better} better" if better else ""]
-    rest = len(compared.cases) - len(cases)
     columns = [Column(""), Column("Run"), Column("Status", "tight"), Column("Score", "num"), Column("Passed", "num")]
     sides = [
         (
             el("span", name, cls="strong"),
-            el("span", escape(side.id, 200), cls="ident", title=escape(side.id, 200)),
+            identity(side.id),
             status_badge(side.status),
             percent(side.score),
             f"{side.passed_cases:,} of {side.total_cases:,}",
@@ -224,7 +224,7 @@ def compare_card(compared: EvalRunCompare) -> Html:
                 ],
                 [_compared(case) for case in cases],
             ),
-            el("span", f"… {plural(rest, 'more case')} not shown here", cls="cut") if rest else None,
+            rest_note(len(compared.cases) - _MAX_CASES, "more case"),
         )
         if cases
         else None,
@@ -232,7 +232,7 @@ def compare_card(compared: EvalRunCompare) -> Html:
 
 
 def _compared(case: EvalRunCompareCase) -> tuple[object, ...]:
-    change = _change(case)
+    change = case.change
     tone = {"worse": "bad", "better": "good"}.get(change, "")
     answer = (case.b or {}).get("error") or (case.b or {}).get("finalText")
     return (
@@ -253,20 +253,8 @@ def _side(side: Mapping[str, Any] | None) -> Html | None:
     return el("span", mark("done" if passed else "failed"), " ", shown, cls="good" if passed else "bad")
 
 
-def _change(case: EvalRunCompareCase) -> str:
-    if case.a is None or case.b is None:
-        return "" if case.a is case.b else "only in B" if case.a is None else "only in A"
-    before, after = (bool(case.a.get("passed")), _number(case.a)), (bool(case.b.get("passed")), _number(case.b))
-    return "better" if after > before else "worse" if after < before else "same"
-
-
 def _change_order(case: EvalRunCompareCase) -> int:
-    return {"worse": 0, "better": 1, "only in A": 2, "only in B": 2, "": 4}.get(_change(case), 3)
-
-
-def _number(side: Mapping[str, Any]) -> float:
-    score = side.get("score")
-    return float(score) if isinstance(score, (int, float)) else 0.0
+    return {"worse": 0, "better": 1, "only in A": 2, "only in B": 2, "": 4}.get(case.change, 3)
 
 
 # ------------------------------------------------------------------------------------------- listings
@@ -288,7 +276,7 @@ def eval_rows(runs: Iterable[EvalRunSummary]) -> Html:
         [
             (
                 status_badge(run.status),
-                el("span", escape(run.id, 200), cls="ident", title=escape(run.id, 200)),
+                identity(run.id),
                 escape(run.dataset_name or run.dataset_id or "", 100),
                 percent(run.score),
                 f"{run.passed_cases:,} of {run.total_cases:,}",
@@ -315,7 +303,7 @@ def dataset_rows(datasets: Iterable[EvalDatasetSummary]) -> Html:
         [
             (
                 el("span", escape(one.name or one.id, 100), cls="strong"),
-                el("span", escape(one.id, 200), cls="ident", title=escape(one.id, 200)),
+                identity(one.id),
                 escape(one_line(one.description, 200)) if one.description else None,
                 count(one.case_count),
                 count(one.run_count),
@@ -344,15 +332,13 @@ def dataset_summary_card(dataset: EvalDatasetSummary) -> Html:
 
 def dataset_card(dataset: EvalDatasetDetail) -> Html:
     """Show a data set with its cases."""
-    shown = dataset.cases[:_MAX_CASES]
-    rest = len(dataset.cases) - len(shown)
     return card(
         head(escape(dataset.name, 120) or "Data set", None, dataset.id),
         prose(dataset.description, 2000) if dataset.description else None,
         section(
             f"Cases · {len(dataset.cases):,}",
-            el("div", [_described(case) for case in shown], cls="rows"),
-            el("span", f"… {plural(rest, 'more case')} not shown here", cls="cut") if rest else None,
+            el("div", [_described(case) for case in dataset.cases[:_MAX_CASES]], cls="rows"),
+            rest_note(len(dataset.cases) - _MAX_CASES, "more case"),
         ),
     )
 
@@ -361,13 +347,13 @@ def _described(case: EvalCase) -> Html:
     summary = join(
         [
             el("span", escape(case.name or case.id, 120), cls="strong one"),
-            el("span", escape(one_line(_input_text(case.input), 200)), cls="soft small one grow"),
+            el("span", escape(one_line(asked(case.input), 200)), cls="soft small one grow"),
             el("span", escape(", ".join(case.tags), 60), cls="soft small tight wide") if case.tags else None,
         ]
     )
     return fold(
         summary,
-        section("Asked", prose(_input_text(case.input), 4000)),
+        section("Asked", prose(asked(case.input), 4000)),
         value_block("Scorers", list(case.scorers), 3000) if case.scorers else None,
         value_block("Tool mocks", case.tool_mocks, 3000) if case.tool_mocks else None,
     )

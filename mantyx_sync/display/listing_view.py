@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, Sequence
 
 from mantyx_sync.display.html import Column, Html, badge, el, escape, facts, json_text, one_line, prose, section, table
-from mantyx_sync.display.parts import CallShown, call_row, card, head, note, section_of, status_badge
-from mantyx_sync.display.run_view import metadata_fold, story_of
-from mantyx_sync.display.wording import count, duration, money, plural, when
+from mantyx_sync.display.parts import (
+    CallShown,
+    call_row,
+    card,
+    head,
+    identity,
+    notice_line,
+    rest_note,
+    section_of,
+    status_badge,
+)
+from mantyx_sync.display.run_view import Story, metadata_fold, story_of
+from mantyx_sync.display.wire_words import tool_names
+from mantyx_sync.display.wording import count, milliseconds, money, plural, when
 from mantyx_sync.eval_results import EvalDatasetSummary, EvalRunSummary
 from mantyx_sync.events import RunEvent
 from mantyx_sync.models import ModelCatalog, ModelInfo
 from mantyx_sync.pages import Page
+from mantyx_sync.reprs import brief
 from mantyx_sync.results import RunSummary
 from mantyx_sync.session_info import SessionEventsPage, SessionInfo, SessionSummary
 
@@ -34,6 +46,7 @@ __all__ = [
 
 MAX_ROWS = 200
 MAX_MESSAGES = 200
+_OF_PRICES = "Prices are US dollars per million tokens."
 
 
 # ------------------------------------------------------------------------------------------- listings
@@ -74,12 +87,11 @@ def _rows(items: Sequence[Any]) -> Html:
         (ModelInfo, model_rows),
     ]
     shown = items[:MAX_ROWS]
-    rest = len(items) - len(shown)
-    cut = el("span", f"… {plural(rest, 'more row')} not shown here", cls="cut") if rest else None
+    cut = rest_note(len(items) - MAX_ROWS, "more row")
     for kind, make in makers:
         if all(isinstance(item, kind) for item in items):
             return section_of(make(shown), cut)
-    lines = [el("li", escape(one_line(_short(item), 300)), cls="mono") for item in shown]
+    lines = [el("li", escape(brief(item, 300)), cls="mono") for item in shown]
     return section_of(el("ul", lines, cls="list"), cut)
 
 
@@ -107,7 +119,7 @@ def run_rows(runs: Iterable[RunSummary]) -> Html:
                 count(run.turns),
                 count(run.tool_call_count),
                 f"{run.tokens.input_tokens + run.tokens.output_tokens:,}" if run.tokens else None,
-                duration(run.duration_ms / 1000) if run.duration_ms is not None else None,
+                milliseconds(run.duration_ms),
                 when(run.created_at),
             )
             for run in runs
@@ -141,9 +153,8 @@ def session_rows(sessions: Iterable[SessionSummary]) -> Html:
     )
 
 
-def _named(identity: str, more: str | None = None) -> Html:
-    shown = el("span", escape(identity, 200), cls="ident", title=escape(identity, 200))
-    return el("div", shown, el("div", escape(more, 120), cls="soft") if more else None)
+def _named(name: str, more: str | None = None) -> Html:
+    return el("div", identity(name), el("div", escape(more, 120), cls="soft") if more else None)
 
 
 def _preview(text: str | None, tone: str = "") -> Html | None:
@@ -159,13 +170,6 @@ def _metadata(metadata: Mapping[str, Any]) -> Html | None:
     return escape(one_line(", ".join(pairs[:10]), 120))
 
 
-def _short(item: object) -> str:
-    try:
-        return repr(item)
-    except Exception:  # somebody else's __repr__
-        return f"<{type(item).__name__}>"
-
-
 # ------------------------------------------------------------------------------------------- models
 
 
@@ -176,9 +180,7 @@ def catalog_card(catalog: ModelCatalog) -> Html:
         section_of(model_rows(catalog.models[:MAX_ROWS], catalog.default_model_id))
         if catalog.models
         else el("div", "The workspace has none.", cls="soft"),
-        el("div", "Prices are US dollars per million tokens.", cls="soft small")
-        if any(model.pricing for model in catalog.models)
-        else None,
+        el("div", _OF_PRICES, cls="soft small") if any(model.pricing for model in catalog.models) else None,
     )
 
 
@@ -230,7 +232,7 @@ def model_card(model: ModelInfo) -> Html:
                 ("Output", money(price.output_per_1m_usd) if price else None),
             ]
         ),
-        el("div", "Prices are US dollars per million tokens.", cls="soft small") if price else None,
+        el("div", _OF_PRICES, cls="soft small") if price else None,
     )
 
 
@@ -239,9 +241,8 @@ def model_card(model: ModelInfo) -> Html:
 
 def session_card(session: AgentSession) -> Html:
     """Show a session as this process holds it. Asks nobody: its conversation is the server's."""
-    run = session._current()
-    run_id = None if run is None else run.run_id
-    tools = [str(getattr(ref, "name", None) or type(ref).__name__) for ref in session._opened.refs]
+    run_id = None if session.run is None else session.run.run_id
+    tools = [str(getattr(ref, "name", None) or type(ref).__name__) for ref in session.tools]
     return card(
         head("Session", status_badge("running") if run_id else None, session.id),
         facts([("Run going on", run_id), ("Tools answered here", escape(", ".join(tools), 600) if tools else "none")]),
@@ -262,8 +263,7 @@ def session_summary_card(one: SessionSummary) -> Html:
 def session_info_card(info: SessionInfo) -> Html:
     """Show a session with its conversation."""
     spec = info.agent_spec
-    tools = spec.get("tools")
-    names = [_tool_name(ref) for ref in tools] if isinstance(tools, (list, tuple)) else []
+    names = tool_names(spec)
     system = spec.get("systemPrompt")
     return card(
         head(escape(info.name, 120) or "Session", status_badge(info.status), info.id),
@@ -293,9 +293,8 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> Html:
     if not messages:
         return el("div", "Nothing has been said yet.", cls="soft")
     shown = messages[-MAX_MESSAGES:]
-    rest = len(messages) - len(shown)
     room = max(400, min(20_000, 400_000 // len(shown)))
-    cut = el("span", f"… {plural(rest, 'earlier message')} not shown here", cls="cut") if rest else None
+    cut = rest_note(len(messages) - MAX_MESSAGES, "earlier message")
     return el("div", cut, [_message(message, room) for message in shown], cls="chat")
 
 
@@ -319,13 +318,6 @@ def _file_name(file: object) -> str:
     return found if isinstance(found, str) else "a file"
 
 
-def _tool_name(ref: object) -> str:
-    if not isinstance(ref, Mapping):
-        return "?"
-    found = next((ref[key] for key in ("name", "pluginTool", "id", "kind") if isinstance(ref.get(key), str)), "?")
-    return one_line(found, 60)
-
-
 def session_events_card(page: SessionEventsPage) -> Html:
     """Show a part of a session's conversation."""
     total = "" if page.total is None else f" of {page.total:,}"
@@ -347,11 +339,9 @@ def events_card(events: Sequence[RunEvent]) -> Html:
 def event_list(events: Sequence[RunEvent]) -> Html:
     """Make what was said and done of events, in their order."""
     shown = events[-MAX_MESSAGES:]
-    rest = len(events) - len(shown)
-    calls = _calls_of(shown)
-    parts: list[Html | None] = [
-        el("span", f"… {plural(rest, 'earlier event')} not shown here", cls="cut") if rest else None
-    ]
+    story = story_of(shown)
+    calls = _calls_of(story, shown)
+    parts: list[Html | None] = [rest_note(len(events) - MAX_MESSAGES, "earlier event")]
     room = max(400, min(20_000, 400_000 // max(1, len(shown))))
     for place, event in enumerate(shown):
         if event.type == "user_message":
@@ -360,16 +350,14 @@ def event_list(events: Sequence[RunEvent]) -> Html:
             parts.append(_message({"role": "assistant", "content": event.text}, room))
         elif place in calls:
             parts.append(call_row(calls[place], room=min(room, 3000)))
-    for notice in story_of(shown).state.notices:
-        parts.append(note("warn" if notice.is_warning else "", escape(notice.text, 600)))
+    parts += map(notice_line, story.state.notices)
     return el("div", parts, cls="chat")
 
 
-def _calls_of(events: Sequence[RunEvent]) -> dict[int, CallShown]:
+def _calls_of(story: Story, events: Sequence[RunEvent]) -> dict[int, CallShown]:
     """Return what became of each call, by the place of the event that opened it."""
-    calls = story_of(events).calls
-    by_id = {call.tool_use_id: call for call in calls if call.tool_use_id}
-    unnamed = iter([call for call in calls if not call.tool_use_id])
+    by_id = {call.tool_use_id: call for call in story.calls if call.tool_use_id}
+    unnamed = iter([call for call in story.calls if not call.tool_use_id])
     found: dict[int, CallShown] = {}
     for place, event in enumerate(events):
         if event.type in ("tool_call", "local_tool_call"):

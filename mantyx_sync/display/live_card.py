@@ -11,19 +11,23 @@ from typing import Sequence
 
 from mantyx_sync.display.html import Html, badge, el, escape, fold, fragment, join, one_line, prose, section
 from mantyx_sync.display.parts import (
+    CALL_KINDS,
     CALL_TONES,
     CallShown,
     call_list,
     card,
+    failure,
     head,
     mark,
-    note,
+    notice_list,
     plan_section,
+    rest_note,
     status_badge,
+    written_before_end,
 )
 from mantyx_sync.display.run_view import error_card, result_card
-from mantyx_sync.display.state import Notice, RunState, ToolCallState, TurnState
-from mantyx_sync.display.wording import duration, plural, ticking
+from mantyx_sync.display.state import RunState, ToolCallState, TurnState
+from mantyx_sync.display.wording import duration, ticking
 from mantyx_sync.errors import MantyxRunError
 from mantyx_sync.results import RunResult
 
@@ -35,7 +39,6 @@ _MAX_CALLS = 12
 _MAX_NOTICES = 6
 _MAX_FOLDED = 100_000
 _FRAMES = "◐◓◑◒"
-_KINDS = {"a2a_local": "A2A agent", "mcp_local": "MCP", "platform": "platform"}
 
 
 def live_html(state: RunState, run_id: str, now: float) -> str:
@@ -54,7 +57,7 @@ def live_html(state: RunState, run_id: str, now: float) -> str:
             _thinking(turn, now) if turn is not None else None,
             el("div", _waiting(state), cls="soft") if spoken is None and not _is_busy(state) else None,
             plan_section(state.plan),
-            _notices(state.notices),
+            notice_list(state.notices, _MAX_NOTICES),
             _calls(state.tools, now),
         )
     )
@@ -70,7 +73,7 @@ def final_html(state: RunState, run_id: str, ending: RunResult | BaseException, 
     thoughts = _thoughts(state, now)
     if isinstance(ending, RunResult):
         return fragment(result_card(ending, thoughts))
-    written = fold("What the model had written", prose(state.text)) if state.text else None
+    written = written_before_end(state.text)
     if isinstance(ending, MantyxRunError):
         return fragment(error_card(ending, None if ending.partial_text else written, thoughts))
     status = state.outcome.kind if state.outcome is not None else "lost"
@@ -80,10 +83,10 @@ def final_html(state: RunState, run_id: str, ending: RunResult | BaseException, 
     return fragment(
         card(
             head("Run", status_badge(status), run_id, el("span", duration(state.elapsed(now)), cls="soft small end")),
-            note("warn" if status == "cancelled" else "bad", escape(why, 3000), "■" if status == "cancelled" else "✕"),
+            failure(why, is_cancelled=status == "cancelled"),
             written,
             plan_section(state.plan),
-            _notices(state.notices),
+            notice_list(state.notices, _MAX_NOTICES),
             call_list([_shown(call, now) for call in state.tools]),
             thoughts,
         )
@@ -141,18 +144,6 @@ def _thoughts(state: RunState, now: float) -> Html | None:
     return fold(el("span", f"What the model thought · {took}"), *(el("div", part, cls="soft") for part in parts))
 
 
-def _notices(notices: Sequence[Notice]) -> Html | None:
-    if not notices:
-        return None
-    shown = [
-        note("warn" if one.is_warning else "", escape(one.text, 600), "!" if one.is_warning else "✓")
-        for one in notices[-_MAX_NOTICES:]
-    ]
-    rest = len(notices) - len(shown)
-    earlier = el("span", f"… {plural(rest, 'earlier notice')}", cls="cut") if rest else None
-    return section("Notices", earlier, shown)
-
-
 def _shown(call: ToolCallState, now: float) -> CallShown:
     return CallShown(call.name, call.state, call.args, call.kind, detail=call.detail, seconds=call.duration(now))
 
@@ -164,7 +155,6 @@ def _calls(calls: Sequence[ToolCallState], now: float) -> Html | None:
     going = [call for call in calls if call.state == "running"][-_MAX_CALLS:]
     over = [call for call in calls if call.state != "running"]
     kept = {id(call) for call in (*going, *over[max(0, len(over) - (_MAX_CALLS - len(going))) :])}
-    rest = len(calls) - len(kept)
     failed = sum(call.state == "failed" for call in calls)
     title = (
         f"Tool calls · {len(calls):,}"
@@ -173,7 +163,7 @@ def _calls(calls: Sequence[ToolCallState], now: float) -> Html | None:
     )
     return section(
         title,
-        el("span", f"… {plural(rest, 'other call')}", cls="cut") if rest else None,
+        rest_note(len(calls) - len(kept), "other call"),
         el("div", [_call(call, now) for call in calls if id(call) in kept], cls="rows"),
     )
 
@@ -183,15 +173,14 @@ def _call(call: ToolCallState, now: float) -> Html:
     sign = _FRAMES[int(2 * now) % len(_FRAMES)] if is_running else mark(call.state)
     args = "" if call.args is None else one_line(call.args, 200)
     words = call.detail if call.state == "failed" and call.detail else "" if args == "{}" else args
-    kind = _KINDS.get(call.kind)
+    kind = CALL_KINDS.get(call.kind)
     took = ticking(call.duration(now)) if is_running else duration(call.duration(now))
-    was_called = call.args is not None or call.started != call.ended  # or turned away, which comes as a result alone
     return el(
         "div",
         el("span", el("span", sign, cls="mark") if is_running else sign, cls=CALL_TONES.get(call.state, "accent")),
         el("span", escape(call.name, 80), cls="mono strong one", title=escape(call.name, 300)),
         badge(kind) if kind else None,
         el("span", escape(one_line(words, 200)), cls="mono soft one grow"),
-        el("span", took if was_called else None, cls=f"{'accent' if is_running else 'soft'} small tight"),
+        el("span", took if call.was_called else None, cls=f"{'accent' if is_running else 'soft'} small tight"),
         cls="row",
     )

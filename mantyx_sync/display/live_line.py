@@ -6,7 +6,7 @@ from typing import IO
 
 from mantyx_sync.display.state import RunState
 from mantyx_sync.display.terminal import Glyphs, Style, can_redraw, cells, fit, glyphs_for, wants_colour, width_of
-from mantyx_sync.display.wording import duration, plural, ticking
+from mantyx_sync.display.wording import calls_made, duration, plural, spent, ticking
 
 __all__ = ["Line", "final_words", "running_words"]
 
@@ -94,16 +94,14 @@ def final_words(state: RunState, run_id: str, ending: object, now: float) -> tup
     if isinstance(ending, BaseException) and tone == "good":  # an answer that is not what was asked for
         tone, reason = "bad", str(ending) or type(ending).__name__
     failed = sum(call.state == "failed" for call in state.tools)
-    tools = plural(len(state.tools), "tool call") + (f" ({failed} failed)" if failed else "")
     warnings = sum(notice.is_warning for notice in state.notices)
-    tokens = state.tokens
     parts = [
         f"{run_id} {'done' if kind == 'succeeded' else kind}",
         duration(state.elapsed(now)),
         plural(state.turn_count, "turn") if state.turn_count else "",
-        tools if state.tools else "",
+        calls_made(len(state.tools), failed) if state.tools else "",
         plural(warnings, "notice") if warnings else "",
-        f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out" if tokens is not None else "",
+        spent(state.tokens),
         reason,
     ]
     return " · ".join(part for part in parts if part), tone

@@ -1,4 +1,4 @@
-"""Parts that several views share: a card's head, a plan's checklist, tool calls, notices, tokens. Pure."""
+"""Parts that several views share: a card's head, a plan's checklist, tool calls, notices, files. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from mantyx_sync.display.html import (
     json_text,
     link,
     one_line,
+    prose,
     section,
 )
+from mantyx_sync.display.state import Notice
 from mantyx_sync.display.wording import amount, duration, plural
 from mantyx_sync.values import RunModelInfo, TaskPlan, TokenUsage
 
 __all__ = [
+    "CALL_KINDS",
     "CALL_TONES",
     "MAX_CALLS",
     "STATUS_TONES",
@@ -34,16 +37,23 @@ __all__ = [
     "call_row",
     "card",
     "checklist",
+    "failure",
     "file_list",
     "head",
+    "identity",
     "mark",
     "model_name",
     "note",
+    "notice_line",
+    "notice_list",
+    "opened",
     "plan_section",
+    "rest_note",
     "section_of",
     "status_badge",
     "token_text",
     "value_block",
+    "written_before_end",
 ]
 
 MAX_CALLS = 100
@@ -64,6 +74,8 @@ STATUS_TONES = {
     "queued": "",
 }
 CALL_TONES = {"done": "good", "failed": "bad", "stopped": "soft"}
+CALL_KINDS = {"a2a_local": "A2A agent", "mcp_local": "MCP", "platform": "platform"}
+"""Who answers a call, where it is no function of this process."""
 _MARKS = {
     "done": "✓",
     "failed": "✕",
@@ -83,16 +95,21 @@ def card(*parts: object) -> Html:
     return el("div", *parts, cls="card")
 
 
-def head(title: object, status: object = None, identity: str | None = None, *more: object) -> Html:
+def head(title: object, status: object = None, named: str | None = None, *more: object) -> Html:
     """Make the first line of a card: its status, what it is, its id, and what stands at the end."""
     return el(
         "div",
         status,
         el("span", escape(title, 120), cls="title"),
-        el("span", escape(identity, 120), cls="id") if identity else None,
+        el("span", escape(named, 120), cls="id") if named else None,
         *more,
         cls="head",
     )
+
+
+def identity(text: str) -> Html:
+    """Make an id in a table, cut to the room there is; pointing at it shows all of it."""
+    return el("span", escape(text, 200), cls="ident", title=escape(text, 200))
 
 
 def section_of(*parts: object) -> Html:
@@ -115,6 +132,39 @@ def mark(state: str) -> Html:
 def note(tone: str, text: object, sign: str = "!") -> Html:
     """Make a sentence that stands out. `tone`: `warn`, `bad`, `accent` or nothing."""
     return el("div", el("span", sign, cls="mark", aria_hidden="true"), el("span", text, cls="grow"), cls=f"note {tone}")
+
+
+def failure(text: str | None, *, is_cancelled: bool = False) -> Html | None:
+    """Make the sentence that says why something ended badly; `None` if there is none."""
+    if not text:
+        return None
+    return note("warn" if is_cancelled else "bad", escape(text, 3000), _MARKS["stopped" if is_cancelled else "failed"])
+
+
+def written_before_end(text: str | None) -> Html | None:
+    """Make what opens to the text of a run that ended badly; `None` if there is none."""
+    return fold("What the model had written", prose(text)) if text else None
+
+
+def rest_note(number: int, what: str) -> Html | None:
+    """Say that so many more are not shown: `rest_note(3, "more call")`; `None` if all are."""
+    return el("span", f"… {plural(number, what)} not shown here", cls="cut") if number > 0 else None
+
+
+def notice_line(notice: Notice) -> Html:
+    """Make the sentence of something that stepped in."""
+    if notice.is_warning:
+        return note("warn", escape(notice.text, 1500))
+    return note("", escape(notice.text, 1500), _MARKS["done"])
+
+
+def notice_list(notices: Sequence[Notice], limit: int) -> Html | None:
+    """Make the list of what stepped in, the last `limit` of them; `None` if nothing did."""
+    if not notices:
+        return None
+    return section(
+        "Notices", rest_note(len(notices) - limit, "earlier notice"), [notice_line(one) for one in notices[-limit:]]
+    )
 
 
 def model_name(model: RunModelInfo | None) -> str | None:
@@ -149,10 +199,7 @@ def checklist(plan: TaskPlan) -> Html:
         )
         for step in plan.steps[:_MAX_STEPS]
     ]
-    rest = len(plan.steps) - _MAX_STEPS
-    return join(
-        [el("ol", steps, cls="plan"), el("span", f"… {plural(rest, 'more step')}", cls="cut") if rest > 0 else None]
-    )
+    return join([el("ol", steps, cls="plan"), rest_note(len(plan.steps) - _MAX_STEPS, "more step")])
 
 
 def plan_section(plan: TaskPlan | None) -> Html | None:
@@ -196,22 +243,18 @@ class CallShown:
     tool_use_id: str | None = None
 
 
-_KINDS = {"a2a_local": "A2A agent", "mcp_local": "MCP", "platform": "platform"}
-
-
 def call_list(calls: Sequence[CallShown], *, limit: int = MAX_CALLS) -> Html | None:
     """Make the list of tool calls, each to be opened; `None` if there are none."""
     if not calls:
         return None
     shown = calls[:limit]
     room = max(300, min(6000, _ROOM // (2 * len(shown))))
-    rest = len(calls) - len(shown)
     failed = sum(call.state == "failed" for call in calls)
     title = f"Tool calls · {len(calls):,}" + (f", {failed:,} failed" if failed else "")
     return section(
         title,
         el("div", [call_row(call, room=room) for call in shown], cls="rows"),
-        el("span", f"… {plural(rest, 'more call')} not shown here", cls="cut") if rest else None,
+        rest_note(len(calls) - limit, "more call"),
     )
 
 
@@ -227,7 +270,7 @@ def call_row(call: CallShown, *, room: int = 6000, is_open: bool = False) -> Htm
         [
             el("span", mark(call.state), cls=tone),
             el("span", escape(call.name, 80), cls="mono strong one", title=escape(call.name, 300)),
-            badge(_KINDS[call.kind]) if call.kind in _KINDS else None,
+            badge(CALL_KINDS[call.kind]) if call.kind in CALL_KINDS else None,
             el("span", "" if args in ("{}", "null") else args, cls="mono soft one grow"),
             el("span", duration(call.seconds), cls="soft small tight") if call.seconds is not None else None,
         ]
@@ -237,7 +280,7 @@ def call_row(call: CallShown, *, room: int = 6000, is_open: bool = False) -> Htm
     return fold(
         summary,
         value_block("Arguments", call.args, room) if call.args is not None else None,
-        value_block("Error" if call.state == "failed" else "Result", _opened(call.result), room)
+        value_block("Error" if call.state == "failed" else "Result", opened(call.result), room)
         if call.has_result
         else None,
         note("bad", escape(call.detail, 2000), "✕") if call.state == "failed" and has_detail else None,
@@ -247,8 +290,8 @@ def call_row(call: CallShown, *, room: int = 6000, is_open: bool = False) -> Htm
     )
 
 
-def _opened(value: Any) -> Any:
-    """Return what a text of JSON holds, since tools answer in it; any other value as it is."""
+def opened(value: Any) -> Any:
+    """Return what a text of JSON holds, since tools and models answer in it; any other value as it is."""
     if not isinstance(value, str) or len(value) > _MAX_OPENED or value.lstrip()[:1] not in ("{", "["):
         return value
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
@@ -12,17 +11,22 @@ from mantyx_sync.display.parts import (
     FileShown,
     call_list,
     card,
+    failure,
     file_list,
     head,
     model_name,
     note,
+    notice_list,
+    opened,
     plan_section,
+    rest_note,
     status_badge,
     token_text,
     value_block,
+    written_before_end,
 )
-from mantyx_sync.display.state import Notice, RunState
-from mantyx_sync.display.wording import clock, count, duration, percent, plural, when
+from mantyx_sync.display.state import Outcome, RunState
+from mantyx_sync.display.wording import clock, count, duration, milliseconds, percent, when
 from mantyx_sync.errors import MantyxRunCancelled, MantyxRunError, RateLimit
 from mantyx_sync.events import AssistantMessage, LocalToolResultIn, RunEvent, ToolFiles, ToolResultEvent
 from mantyx_sync.results import RunResult, RunSnapshot, RunSummary
@@ -55,6 +59,7 @@ def story_of(events: Sequence[RunEvent], timing: RunTiming | None = None) -> Sto
     times: Sequence[float] = timing.events if timing is not None and known else ()
     story = Story(RunState(0.0))
     results: dict[str | None, tuple[Any, bool]] = {}
+    local_times = {} if timing is None else {tool.tool_use_id: tool for tool in timing.tools}
     for place, event in enumerate(events):
         story.state.apply(event, times[place] if known else 0.0)
         if isinstance(event, LocalToolResultIn):
@@ -72,22 +77,20 @@ def story_of(events: Sequence[RunEvent], timing: RunTiming | None = None) -> Sto
         result, has_result = results.get(call.tool_use_id, (None, False)) if call.tool_use_id else (None, False)
         seconds = call.duration(call.started) if known and call.ended is not None else None
         waited = None
-        local = timing.tool(call.tool_use_id) if timing is not None and call.tool_use_id else None
+        local = local_times.get(call.tool_use_id or "")
         if local is not None and local.begun is not None:
             waited = local.begun - local.called
             seconds = seconds if local.ended is None else local.ended - local.begun
-        # A call that was turned away comes as a result alone.
-        was_seen = call.args is not None or call.started != call.ended
         story.calls.append(
             CallShown(
                 name=call.name,
                 state=call.state,
                 args=call.args,
-                kind=call.kind if was_seen else "",
+                kind=call.kind if call.was_called else "",
                 result=result,
                 has_result=has_result,
                 detail=call.detail,
-                seconds=seconds if was_seen else None,
+                seconds=seconds if call.was_called else None,
                 waited=waited,
                 tool_use_id=call.tool_use_id,
             )
@@ -125,7 +128,7 @@ def error_card(error: MantyxRunError, *more: object) -> Html:
         advice = "trying again may help" if error.retryable else "trying again as it is will not help"
     return card(
         head("Run", status_badge("cancelled" if is_cancelled else "failed"), error.run_id),
-        note("warn" if is_cancelled else "bad", escape(error.message, 3000), "■" if is_cancelled else "✕"),
+        failure(error.message, is_cancelled=is_cancelled),
         facts(
             [
                 ("Kind", kind),
@@ -135,7 +138,7 @@ def error_card(error: MantyxRunError, *more: object) -> Html:
                 ("Advice", advice),
             ]
         ),
-        fold("What the model had written", prose(error.partial_text)) if error.partial_text else None,
+        written_before_end(error.partial_text),
         _usage(error, error.timing),
         plan_section(story.state.plan),
         *_events_of(story, error.partial_text or ""),
@@ -153,12 +156,13 @@ def run_card(run: Run) -> Html:
     lost = None
     if state.outcome is None and run.is_over:
         status = "lost" if run.is_done else "closed"
-        lost = _loss(run)
+        error = run.error
+        lost = None if error is None else str(error) or type(error).__name__
     text = state.text
     return card(
         head("Run", status_badge(status), run.run_id),
-        note("bad", escape(lost, 3000), "✕") if lost else None,
-        _why(status, state.outcome.reason) if state.outcome is not None and state.outcome.reason else None,
+        failure(lost),
+        _why(state.outcome),
         prose(text) if text else None,
         el("div", "No turn is complete yet.", cls="soft") if not text and status == "running" else None,
         facts(
@@ -176,16 +180,12 @@ def run_card(run: Run) -> Html:
     )
 
 
-def _why(status: str, reason: str) -> Html:
-    if status == "cancelled":
-        return note("warn", escape(f"Cancelled: {reason}", 3000), "■")
-    return note("bad", escape(reason, 3000), "✕")
-
-
-def _loss(run: Run) -> str | None:
-    """Return why a run could not be followed to its end."""
-    outcome = run._reader.outcome  # `result()` would raise it
-    return str(outcome) or type(outcome).__name__ if isinstance(outcome, BaseException) else None
+def _why(outcome: Outcome | None) -> Html | None:
+    if outcome is None or not outcome.reason:
+        return None
+    if outcome.kind == "cancelled":
+        return failure(f"Cancelled: {outcome.reason}", is_cancelled=True)
+    return failure(outcome.reason)
 
 
 def snapshot_card(snapshot: RunSnapshot) -> Html:
@@ -194,10 +194,10 @@ def snapshot_card(snapshot: RunSnapshot) -> Html:
     failed = snapshot.status not in ("queued", "running", "succeeded", "cancelled")
     return card(
         head("Run", status_badge(snapshot.status), snapshot.id),
-        note("bad", escape(snapshot.error, 3000), "✕") if snapshot.error else None,
-        _answer(snapshot.final_text or "", None, snapshot.structured_output)
-        if not failed
-        else (fold("What the model had written", prose(snapshot.final_text)) if snapshot.final_text else None),
+        failure(snapshot.error),
+        written_before_end(snapshot.final_text)
+        if failed
+        else _answer(snapshot.final_text or "", None, snapshot.structured_output),
         facts(
             [
                 ("Kind", reason.error_class if reason else None),
@@ -220,7 +220,7 @@ def summary_card(run: RunSummary) -> Html:
     """Show one line of the list of runs on its own."""
     return card(
         head(run.spec_name or "Run", status_badge(run.status), run.id),
-        note("bad", escape(run.error, 3000), "✕") if run.error else None,
+        failure(run.error),
         section("Input", prose(run.input_preview, 2000)) if run.input_preview else None,
         section("Output", prose(run.output_preview, 2000)) if run.output_preview else None,
         facts(
@@ -228,7 +228,7 @@ def summary_card(run: RunSummary) -> Html:
                 ("Tokens", token_text(run.tokens)),
                 ("Turns", count(run.turns)),
                 ("Tool calls", count(run.tool_call_count)),
-                ("Took", duration(run.duration_ms / 1000) if run.duration_ms is not None else None),
+                ("Took", milliseconds(run.duration_ms)),
                 ("Model", run.model_id),
                 ("Agent", run.agent_id),
                 ("Session", run.session_id),
@@ -264,16 +264,11 @@ def _answer(text: str, output: object, info: StructuredOutputInfo | None) -> Htm
         return join(
             [value_block(f"Output{kind}", output), fold("As the model wrote it", prose(text)) if text else None]
         )
-    if info is not None and info.schema_requested and text.lstrip()[:1] in ("{", "["):
-        return value_block("Output", _parsed(text))
+    if info is not None and info.schema_requested:
+        found = opened(text)
+        if found is not text:
+            return value_block("Output", found)
     return prose(text) if text else el("div", "The answer is empty.", cls="soft")
-
-
-def _parsed(text: str) -> object:
-    try:
-        return json.loads(text) if len(text) < 2_000_000 else text
-    except (ValueError, RecursionError):
-        return text
 
 
 def _usage(run: RunResult | MantyxRunError, timing: RunTiming | None) -> Html | None:
@@ -299,26 +294,13 @@ def _structured(info: StructuredOutputInfo | None) -> Html | None:
 def _events_of(story: Story, final: str) -> list[Html | None]:
     earlier = [text for text in story.turns if text != final]
     shown = [section(f"Turn {n}", prose(text, 4000)) for n, text in enumerate(earlier[:_MAX_TURNS], 1)]
-    rest = len(earlier) - len(shown)
-    more = el("span", f"… {plural(rest, 'more turn')} not shown here", cls="cut") if rest else None
+    more = rest_note(len(earlier) - _MAX_TURNS, "more turn")
     return [
-        _notices(story.state.notices),
+        notice_list(story.state.notices, _MAX_NOTICES),
         call_list(story.calls),
         file_list(story.files),
         fold(f"What the model said in between · {len(earlier)}", shown, more) if earlier else None,
     ]
-
-
-def _notices(notices: Sequence[Notice]) -> Html | None:
-    if not notices:
-        return None
-    shown = [
-        note("warn" if notice.is_warning else "", escape(notice.text, 1500), "!" if notice.is_warning else "✓")
-        for notice in notices[:_MAX_NOTICES]
-    ]
-    rest = len(notices) - len(shown)
-    more = el("span", f"… {plural(rest, 'more notice')} not shown here", cls="cut") if rest else None
-    return section("Notices", shown, more)
 
 
 def _small_print(timing: RunTiming | None, *pairs: tuple[str, object]) -> Html | None:

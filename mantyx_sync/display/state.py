@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import MantyxProtocolError, MantyxRunCancelled, MantyxTimeoutError
-from ..events import (
+from mantyx_sync.errors import MantyxProtocolError, MantyxRunCancelled, MantyxTimeoutError
+from mantyx_sync.events import (
     NO_SEQ,
     AssistantDelta,
     AssistantMessage,
@@ -31,7 +31,7 @@ from ..events import (
     ToolResultEvent,
     decode,
 )
-from ..values import RunModelInfo, TaskPlan, TokenUsage
+from mantyx_sync.values import RunModelInfo, TaskPlan, TokenUsage
 
 __all__ = ["Notice", "Outcome", "RunState", "Text", "ToolCallState", "TurnState"]
 
@@ -133,6 +133,11 @@ class ToolCallState:
     detail: str = ""
     turn: int = 0
     files: tuple[str, ...] = ()
+
+    @property
+    def was_called(self) -> bool:
+        """False for a call that was turned away: it comes as a result alone."""
+        return self.args is not None or self.started != self.ended
 
     def duration(self, now: float) -> float:
         """Return how long it took, or has been taking until `now`."""

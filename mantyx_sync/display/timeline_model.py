@@ -9,7 +9,7 @@ from typing import Iterable, Sequence
 from mantyx_sync.display.html import one_line
 from mantyx_sync.display.run_view import Story, story_of
 from mantyx_sync.display.state import ToolCallState
-from mantyx_sync.display.wording import duration, plural
+from mantyx_sync.display.wording import calls_made, duration, plural, spent
 from mantyx_sync.events import RunEvent, TaskPlanEvent
 from mantyx_sync.timing import RunTiming, ToolTiming
 from mantyx_sync.values import TaskPlan, TokenUsage
@@ -102,10 +102,8 @@ class Moments:
         said = [f"{self.status} {'after' if self.status == 'running' else 'in'} {duration(self.total)}"]
         if self.turns:
             said.append(plural(self.turns, "turn"))
-        said.append(plural(self.calls, "tool call") + (f" ({self.failed:,} failed)" if self.failed else ""))
-        if self.tokens is not None:
-            said.append(f"{self.tokens.input_tokens:,} tokens in, {self.tokens.output_tokens:,} out")
-        return ", ".join(said)
+        said += [calls_made(self.calls, self.failed), spent(self.tokens)]
+        return ", ".join(part for part in said if part)
 
 
 def moments_of(
@@ -122,7 +120,8 @@ def moments_of(
     story = story_of(events, timing)
     outcome = story.state.outcome
     total = _total(timing, now)
-    calls = [_tool_bar(call, timing, total) for call in story.state.tools]
+    local_times = {tool.tool_use_id: tool for tool in timing.tools}
+    calls = [_tool_bar(call, local_times.get(call.tool_use_id or ""), total) for call in story.state.tools]
     if not calls and timing.tools:  # its events were not kept
         calls = [(tool.name, _local_bar(tool, total, tool.failed, "")) for tool in timing.tools]
     turns = _turn_bars(timing, total, [bar for _, bar in calls])
@@ -195,9 +194,8 @@ def _turn_bars(timing: RunTiming, total: float, calls: Sequence[Bar]) -> list[Ba
 # ------------------------------------------------------------------------------------------- tool calls
 
 
-def _tool_bar(call: ToolCallState, timing: RunTiming, total: float) -> tuple[str, Bar]:
+def _tool_bar(call: ToolCallState, local: ToolTiming | None, total: float) -> tuple[str, Bar]:
     args = "" if call.args is None else f" {one_line(call.args, 120)}"
-    local = timing.tool(call.tool_use_id) if call.tool_use_id else None
     is_failed = call.state == "failed"
     if local is not None:
         return call.name, _local_bar(local, total, is_failed, args)

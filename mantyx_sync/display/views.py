@@ -6,6 +6,7 @@ import importlib
 from typing import Any, Callable, Mapping, Optional
 
 from mantyx_sync.display.html import Html, el, escape, fragment, one_line, page
+from mantyx_sync.reprs import brief
 
 __all__ = ["html_of", "page_of"]
 
@@ -67,7 +68,7 @@ def _drawn(obj: Any) -> Html:
     try:
         return view(obj)
     except Exception:  # whatever is wrong in it: looking at an object must not fail
-        return el("div", el("pre", escape(one_line(_short(obj), 300)), cls="code"), cls="card")
+        return el("div", el("pre", escape(brief(obj, 300)), cls="code"), cls="card")
 
 
 def _view(obj: Any) -> Optional[Callable[[Any], Html]]:
@@ -106,10 +107,3 @@ def _words(name: str) -> str:
 
 def _a(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
-
-
-def _short(obj: object) -> str:
-    try:
-        return repr(obj)
-    except Exception:  # somebody else's __repr__
-        return f"<{type(obj).__name__}>"

@@ -1,11 +1,26 @@
-"""How numbers, times and sizes read. Pure."""
+"""How numbers, times and sizes read, in HTML, in terminals and in plain text. Pure."""
 
 from __future__ import annotations
 
 import math
 from datetime import datetime, timezone
 
-__all__ = ["amount", "clock", "count", "duration", "money", "percent", "plural", "ticking", "when"]
+from mantyx_sync.values import TokenUsage
+
+__all__ = [
+    "amount",
+    "calls_made",
+    "clock",
+    "count",
+    "duration",
+    "milliseconds",
+    "money",
+    "percent",
+    "plural",
+    "spent",
+    "ticking",
+    "when",
+]
 
 
 def duration(seconds: float | None) -> str:
@@ -28,6 +43,11 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60:,} h {minutes % 60:02d} min"
 
 
+def milliseconds(number: float | None) -> str | None:
+    """Say how long so many milliseconds are, as `duration` does; `None` stays `None`."""
+    return None if number is None else duration(number / 1000)
+
+
 def ticking(seconds: float) -> str:
     """Say how long something has been going on, in steps that can be watched: `0.3 s`, `12 s`, `2 min 05 s`."""
     return f"{max(0.0, seconds):.1f} s" if seconds < 9.95 else duration(seconds)
@@ -43,6 +63,16 @@ def count(number: float | None) -> str | None:
 def plural(number: int, one: str, many: str | None = None) -> str:
     """Say how many there are: `1 run`, `2 runs`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def calls_made(number: int, failed: int = 0) -> str:
+    """Say how many tools were called: `12 tool calls (1 failed)`."""
+    return plural(number, "tool call") + (f" ({failed:,} failed)" if failed else "")
+
+
+def spent(tokens: TokenUsage | None) -> str:
+    """Say how many tokens a run took: `1,204 tokens in, 310 out`. Empty for `None`."""
+    return "" if tokens is None else f"{tokens.input_tokens:,} tokens in, {tokens.output_tokens:,} out"
 
 
 def amount(size_bytes: int | None) -> str | None:
