@@ -6,6 +6,7 @@ import contextlib
 import io
 import itertools
 import math
+import select
 import socket
 import ssl
 import threading
@@ -274,6 +275,62 @@ def test_what_arrived_with_the_head_is_not_waited_for(either: Any) -> None:
         try:
             assert body.poll(DEADLINE_S) == b"data: 1\n\n"
             assert body.poll(0.02) is None
+        finally:
+            body.close()
+            client.close()
+
+
+def test_what_comes_while_nobody_looks_is_no_silence() -> None:
+    went_on = threading.Event()
+    with stream(sender("chunked", "plain", [went_on, threading.Event()]), idle=0.1) as body:
+        assert body.poll(DEADLINE_S) == PIECES[0]
+        assert body.poll(0.01) is None
+        went_on.set()
+        assert select.select([body._socket], [], [], DEADLINE_S)[0]
+        looked = time.monotonic()
+        wait_until(lambda: time.monotonic() > looked + 0.15, "the time-out is over")  # whoever polls did other things
+        assert body.poll(0.01) == PIECES[1]
+        with pytest.raises(BodyIdle):
+            list(iter(lambda: body.poll(0.01), b""))
+
+
+def test_half_of_what_was_encrypted_together_does_not_hold_who_polls(tls: ssl.SSLContext) -> None:
+    go = threading.Event()
+
+    def script(peer: Peer) -> None:
+        inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
+        secure = tls.wrap_bio(inward, outward, server_side=True)
+
+        def carry_out(step: Callable[[], Any]) -> None:
+            while True:
+                try:
+                    step()
+                    return
+                except ssl.SSLWantReadError:
+                    peer.send(outward.read())
+                    inward.write(peer.read_some())
+
+        carry_out(secure.do_handshake)
+        carry_out(secure.read)
+        secure.write(stream_head() + chunk(PIECES[0]))
+        peer.send(outward.read())
+        secure.write(chunk(PIECES[1]))
+        record = outward.read()
+        peer.send(record[:10])
+        peer.wait(go)
+        peer.send(record[10:])
+        peer.stay()
+
+    with WireServer(script) as server:
+        client = transport(server.url.replace("http:", "https:"))
+        body = opened(client, idle=0.3)
+        try:
+            assert body.poll(DEADLINE_S) == PIECES[0]
+            assert [body.poll(0.02) for _ in range(3)] == [None] * 3
+            go.set()
+            assert body.poll(DEADLINE_S) == PIECES[1]
+            with pytest.raises(BodyIdle):
+                list(iter(lambda: body.poll(0.05), b""))
         finally:
             body.close()
             client.close()

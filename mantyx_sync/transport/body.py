@@ -8,11 +8,13 @@ reached (an adapter that is not urllib3's) urllib3's own reading is the fallback
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import threading
 import time
 import zlib
 from http.client import HTTPException
+from ssl import SSLWantReadError
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from urllib3.exceptions import HTTPError, ReadTimeoutError
@@ -144,23 +146,24 @@ class Body:
         sock = self._socket
         if sock is None or self._is_source_at_end() or (self._inflate is not None and self._inflate.has_more):
             return True
-        if not self._has_read and _is_buffered(self._received.raw, sock):
+        if not self._has_read and _peek(self._received.raw, sock):
             return True
         now = time.monotonic()
         if self._quiet_since is None:
             self._quiet_since = now
-        if self._idle_timeout is not None:
-            left = self._quiet_since + self._idle_timeout - now
-            if left <= 0:
-                raise self._idle()
-            until = min(until, now + left)
+        idle_at = math.inf if self._idle_timeout is None else self._quiet_since + self._idle_timeout
+        until = min(until, idle_at)
         try:
-            # What TLS has decoded already is no matter of the socket.
-            if getattr(sock, "pending", int)() > 0 or wait_for_read(sock, min(max(0.0, until - now), LONGEST_WAIT_S)):
-                return True
+            # At least once: what came while nobody looked is no silence.
+            while not _is_ready(self._received.raw, sock, min(max(0.0, until - now), LONGEST_WAIT_S)):
+                now = time.monotonic()
+                if now >= idle_at:
+                    raise self._idle()
+                if now >= until:
+                    return False
         except (OSError, ValueError):
-            return True  # closed or broken: the step says how
-        return False
+            pass  # closed or broken: the step says how
+        return True
 
     def _step(self) -> bytes | None:
         """Read once; return what that makes of the body, `None` if nothing yet."""
@@ -263,20 +266,32 @@ def socket_of(raw: Any) -> Any:
     return getattr(getattr(getattr(getattr(raw, "_fp", None), "fp", None), "raw", None), "_sock", None)
 
 
-def _is_buffered(raw: Any, sock: Any) -> bool:
-    """Tell whether bytes of the body arrived with its head; asked before anything of it is read.
+def _is_ready(raw: Any, sock: Any, timeout: float) -> bool:
+    """Wait until a read will not block, at most `timeout` seconds; tell whether that is so."""
+    pending: Callable[[], int] | None = getattr(sock, "pending", None)
+    if pending is None:
+        return wait_for_read(sock, timeout)
+    # What TLS has decoded already is no matter of the socket. And half a record, which makes the socket readable, is
+    # none of ours: a read would block until the other half is there.
+    return pending() > 0 or (wait_for_read(sock, timeout) and _peek(raw, sock) is not None)
 
-    Later there are none: what is read at a time is more than the file below buffers.
+
+def _peek(raw: Any, sock: Any) -> bytes | None:
+    """Return what is read but not handed on, or else can be read without blocking; `None` if that is nothing yet.
+
+    What arrived with the head of an answer is there before anything of its body is read. Later nothing is, since what
+    is read at a time is more than the file below buffers.
     """
     timeout = sock.gettimeout()
     try:
         sock.settimeout(0)
-        return bool(raw._fp.fp.peek(1))
-    except (OSError, ValueError):  # TLS says in this way that there are none; what is wrong `read` says better
-        return False
+        found: bytes = raw._fp.fp.peek(1)
+    except (OSError, ValueError) as error:  # what is wrong `read` says better
+        return None if isinstance(error, (BlockingIOError, SSLWantReadError)) else b""
     finally:
         with contextlib.suppress(OSError, ValueError):
             sock.settimeout(timeout)
+    return found
 
 
 _Step = Callable[[], Optional[bytes]]
