@@ -11,6 +11,7 @@ import time
 from typing import Any, Callable
 
 from .progress import Progress
+from .surroundings import is_terminal, notebook_shell
 
 __all__ = ["LineReporter", "RichReporter", "TqdmReporter", "is_installed", "reporter_named"]
 
@@ -32,27 +33,14 @@ def is_installed(package: str) -> bool:
 def reporter_named(name: str) -> Callable[[Progress], object] | None:
     """Return a new reporter, or `None` if `auto` finds nobody who looks: no terminal, no notebook."""
     if name == "auto":
-        if not (_is_terminal(sys.stderr) or _is_notebook()):
+        if not (is_terminal(sys.stderr) or notebook_shell() is not None):
             return None
         name = next(filter(is_installed, ("tqdm", "rich")), "line")
-        if name == "line" and not _is_terminal(sys.stderr):
+        if name == "line" and not is_terminal(sys.stderr):
             return None
     if name == "tqdm":
         return TqdmReporter()
     return RichReporter() if name == "rich" else LineReporter()
-
-
-def _is_terminal(stream: Any) -> bool:
-    try:
-        return bool(stream.isatty())
-    except (AttributeError, ValueError):  # there is none, as under pythonw, or it is closed
-        return False
-
-
-def _is_notebook() -> bool:
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return getattr(shell, "kernel", None) is not None
 
 
 def _remark(progress: Progress) -> str:
@@ -167,7 +155,7 @@ def _rich_display(is_transient: bool) -> Any:
         transient=is_transient,
         auto_refresh=False,  # or else a thread draws it, and outlives it for a moment
         # rich writes what is printed meanwhile where the bar is: not into a file that standard output goes to.
-        redirect_stdout=_is_terminal(sys.stdout),
+        redirect_stdout=is_terminal(sys.stdout),
     )
 
 

@@ -27,11 +27,12 @@ from mantyx_sync.display import watch
 from mantyx_sync.display.live import CellView, LineView, Painter
 from mantyx_sync.display.live_card import final_html, live_html
 from mantyx_sync.display.live_line import Line, final_words, running_words
-from mantyx_sync.display.notebook import Cell, running_shell
+from mantyx_sync.display.notebook import Cell
 from mantyx_sync.display.state import RunState
 from mantyx_sync.display.terminal import cells
 from mantyx_sync.events import decode
 from mantyx_sync.local import Failure, LocalServer, Pause, ScriptedModel, Thinking, ToolUse
+from mantyx_sync.surroundings import notebook_shell
 from tests.scripted_runs import SPEC, quick_client
 from tests.wire import DEADLINE_S, wait_until
 
@@ -455,17 +456,17 @@ def test_a_notebook_is_told_from_what_only_has_ipython(
     monkeypatch: pytest.MonkeyPatch, ipython: Any, is_notebook: bool
 ) -> None:
     monkeypatch.setitem(sys.modules, "IPython", ipython)
-    assert (running_shell() is not None) is is_notebook
+    assert (notebook_shell() is not None) is is_notebook
 
 
 def test_ipython_is_not_loaded_to_find_that_out() -> None:
     before = "IPython" in sys.modules
-    running_shell()
+    notebook_shell()
     assert ("IPython" in sys.modules) is before
 
 
 def test_a_cell_has_one_output_that_is_replaced_in_place(front: FakeFront) -> None:
-    assert running_shell() is front
+    assert notebook_shell() is front
     with serving([Thinking("Hm."), "Hello ", "world"]) as (server, client):
         result = watch(client.stream_agent(**SPEC, reasoning_level="low"))
         assert server.runs[0].status == "succeeded"

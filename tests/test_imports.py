@@ -30,7 +30,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "client": frozenset({"base", "data", "hints", "tools", "transport"}),
 }
 WINGS = {"local", "mcp", "a2a", "spacefix", "loom", "display", "web", "cli", "pytest_plugin"}
-BASE = {"_version", "api_errors", "errors", "limits", "reprs", "views"}
+BASE = {"_version", "api_errors", "errors", "limits", "reprs", "surroundings", "views"}
 DATA = {
     "checks",
     "eval_results",

@@ -393,7 +393,7 @@ class Gone(Terminal):
 
 @pytest.fixture
 def notebook(monkeypatch: pytest.MonkeyPatch) -> None:
-    shell = types.SimpleNamespace(kernel=object())
+    shell = types.SimpleNamespace(kernel=types.SimpleNamespace(iopub_socket=object()))
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
 
 

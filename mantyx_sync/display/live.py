@@ -10,12 +10,13 @@ from typing import Callable, Protocol
 from mantyx_sync.checks import kind_of
 from mantyx_sync.display.live_card import final_html, live_html
 from mantyx_sync.display.live_line import Line, final_words, running_words
-from mantyx_sync.display.notebook import Cell, running_shell
+from mantyx_sync.display.notebook import Cell
 from mantyx_sync.display.state import RunState
-from mantyx_sync.display.terminal import fit, is_terminal
+from mantyx_sync.display.terminal import fit
 from mantyx_sync.errors import MantyxError
 from mantyx_sync.results import RunResult
 from mantyx_sync.run import Run
+from mantyx_sync.surroundings import is_terminal, notebook_shell
 
 __all__ = ["watch"]
 
@@ -82,7 +83,7 @@ class View(Protocol):
 
 
 def _view(run_id: str) -> View | None:
-    shell = running_shell()
+    shell = notebook_shell()
     if shell is not None:
         return CellView(run_id, Cell(shell))
     return LineView(run_id, Line(sys.stderr)) if is_terminal(sys.stderr) else None

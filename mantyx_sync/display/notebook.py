@@ -1,25 +1,11 @@
-"""The cell of a notebook that is running: what is shown in it, updated in place. IPython is found, never loaded.
-
-Works in what speaks Jupyter's protocol, JupyterLab and VS Code among them. IPython in a terminal is a terminal.
-"""
+"""The cell of a notebook that is running: what is shown in it, updated in place, by Jupyter's protocol."""
 
 from __future__ import annotations
 
 import importlib
-import sys
-from typing import Any, Callable
+from typing import Any
 
-__all__ = ["Cell", "running_shell"]
-
-
-def running_shell() -> Any | None:
-    """Return IPython's shell if this process is the kernel of a notebook, else `None`."""
-    ipython = sys.modules.get("IPython")
-    get_ipython: Callable[[], Any] | None = getattr(ipython, "get_ipython", None)
-    shell = None if get_ipython is None else get_ipython()
-    # A shell in a terminal has no kernel; one of ours, in a test say, need not have the whole of it.
-    kernel = getattr(shell, "kernel", None)
-    return shell if getattr(kernel, "iopub_socket", None) is not None else None
+__all__ = ["Cell"]
 
 
 class Cell:
@@ -29,7 +15,7 @@ class Cell:
         """Show nothing yet.
 
         Args:
-            shell: What `running_shell` returned.
+            shell: What `notebook_shell` returned.
         """
         self._shell = shell
         self._handle: Any = None

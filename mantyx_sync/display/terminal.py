@@ -9,14 +9,17 @@ import os
 import re
 import shutil
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import lru_cache
-from typing import IO, Any, Callable, Mapping, Optional
+from typing import IO, Any, Mapping, Optional
+
+from mantyx_sync.surroundings import is_terminal
 
 __all__ = [
     "Glyphs",
     "Style",
     "can_redraw",
+    "can_write",
     "cells",
     "fit",
     "glyphs_for",
@@ -74,17 +77,18 @@ def fit(text: str, width: int) -> str:
     return "".join(kept).rstrip() + ("…" if width > 0 else "")
 
 
-def is_terminal(stream: Optional[IO[Any]]) -> bool:
-    """Tell whether a stream is a terminal; one that is closed or is no file is none."""
-    try:
-        return stream is not None and stream.isatty()
-    except (AttributeError, ValueError, OSError):
-        return False
-
-
 def can_redraw(stream: Optional[IO[Any]], environment: Mapping[str, str] = os.environ) -> bool:
     """Tell whether what was written to a stream can be written over."""
     return is_terminal(stream) and environment.get("TERM", "") not in ("", "dumb")
+
+
+def can_write(stream: Optional[IO[Any]], text: str) -> bool:
+    """Tell whether a stream's encoding has all the signs of a text."""
+    try:
+        text.encode(getattr(stream, "encoding", None) or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def wants_colour(stream: Optional[IO[Any]], environment: Mapping[str, str] = os.environ) -> bool:
@@ -179,10 +183,4 @@ _ASCII_SIGNS = Glyphs("+", "x", "!", "-", ">", "-", "-", "|/-\\")
 
 def glyphs_for(stream: Optional[IO[Any]]) -> Glyphs:
     """Return signs that a stream's encoding has."""
-    encoding = getattr(stream, "encoding", None) or "ascii"
-    can: Callable[[str], bytes] = lambda text: text.encode(encoding)  # noqa: E731 - shorter than what it stands in for
-    try:
-        can("".join((_SIGNS.done, _SIGNS.failed, _SIGNS.pending, _SIGNS.active, _SIGNS.dot, _SIGNS.frames)))
-    except (UnicodeEncodeError, LookupError):
-        return _ASCII_SIGNS
-    return _SIGNS
+    return _SIGNS if can_write(stream, "".join(astuple(_SIGNS))) else _ASCII_SIGNS
