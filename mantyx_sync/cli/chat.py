@@ -169,8 +169,15 @@ class _Conversation:
                 self._end_prompt()
                 return OK
             except KeyboardInterrupt:
+                if not self._reader.is_person:
+                    raise
                 self._end_prompt()
                 return OK
+            except Unusable as error:
+                if not self._reader.is_person:
+                    raise
+                self._say_error(error)
+                continue
             try:
                 self._take(text)
             except _Leave:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import threading
@@ -18,6 +17,7 @@ from .exits import stopping_signals
 from .outcomes import outcome_json
 from .screen import Screen
 from .showing import Look
+from .streams import json_text
 
 if TYPE_CHECKING:
     from ..results import RunResult
@@ -209,7 +209,7 @@ class Follower:
             screen.line(look.summary(state, time.monotonic()))
 
     def _print(self, value: Any) -> None:
-        self._screen.answer(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+        self._screen.answer(json_text(value, self._screen.out) + "\n")
 
 
 def _readable(text: str) -> str:

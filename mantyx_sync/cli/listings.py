@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, TypeVar
 
@@ -182,7 +181,7 @@ def _show_run(options: argparse.Namespace, run: RunSnapshot) -> None:
     if options.json:
         print_json(run.raw)
     elif options.text:
-        _print_text(run.final_text or "")
+        _print_text(run.final_text or "", is_raw=not is_terminal(sys.stdout))
     else:
         reason = run.failure_reason
         spec = run.spec or {}
@@ -221,8 +220,8 @@ def _last_words(messages: object) -> Optional[str]:
     return next((str(item.get("content")) for item in reversed(said) if item.get("role") == "user"), None)
 
 
-def _print_text(text: str) -> None:
-    text = plain(text) if is_terminal(sys.stdout) else text
+def _print_text(text: str, *, is_raw: bool = False) -> None:
+    text = text if is_raw else plain(text)  # what is read by people may reach their terminal through a pager
     print(text, end="" if text.endswith("\n") else "\n", flush=True)
 
 
@@ -236,7 +235,7 @@ def _sessions(options: argparse.Namespace) -> int:
         if options.end:
             client.end_session(options.session_id)
             if options.json:
-                print(json.dumps({"sessionId": options.session_id, "status": "ended"}))
+                print_json({"sessionId": options.session_id, "status": "ended"})
             else:
                 print(f"{options.session_id}\tended")
             return OK

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from .loading import Unusable, load
 from .parsing import add_command, log_to_stderr, seconds
+from .streams import json_text, note
 
 if TYPE_CHECKING:
     from ..loom import Answer, LoomClient, LoomError, LoomRun, LoomTask, PendingAction, Question
@@ -165,7 +166,7 @@ def _artifacts(options: argparse.Namespace) -> int:
             if options.json:
                 _print(options, artifact.raw, "")
             else:
-                print(json.dumps(artifact.data, ensure_ascii=False, indent=2))
+                print(json_text(artifact.data, sys.stdout, indent=2))
             return 0
         for artifact in client.list_artifacts(loom_name=options.loom, stage_name=options.stage):
             line = f"{artifact.id}\t{artifact.loom_name}/{artifact.stage_name}\trevision {artifact.revision}"
@@ -265,7 +266,7 @@ def _line(prompt: str) -> str:
 
 
 def _say(text: str) -> None:
-    print(_plain(text), file=sys.stderr, flush=True)
+    note(_plain(text))
 
 
 def _plain(text: str) -> str:
@@ -307,4 +308,4 @@ def _print_run(options: argparse.Namespace, run: LoomRun) -> None:
 
 
 def _print(options: argparse.Namespace, raw: Mapping[str, Any], line: str) -> None:
-    print(json.dumps(dict(raw), ensure_ascii=False) if options.json else _plain(line), flush=True)
+    print(json_text(dict(raw), sys.stdout) if options.json else _plain(line), flush=True)

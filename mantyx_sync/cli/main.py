@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import signal
 import sys
 import threading
 from typing import Any, Iterator, Sequence
 
 from .._version import __version__
-from ..display.terminal import is_terminal, plain
 from ..errors import MantyxError
 from . import chat, evals, exits, listings, loom, recording, run, serve, spacefix
 from .connecting import ENVIRONMENT
 from .loading import Unusable
 from .parsing import Parser
+from .streams import drop_output, is_about_output, note, usable_streams
 
 __all__ = ["main"]
 
@@ -42,14 +41,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: The arguments do not parse, or ask for help; as argparse does it.
     """
-    parser = _parser()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given:
-        parser.print_help(sys.stderr)
-        return parser.exit(exits.USAGE)
-    options, more = parser.parse_known_args(given)
-    if more:
-        _take_more(options, more)
+    with usable_streams():
+        parser = _parser()
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        if not given:
+            parser.print_help(sys.stderr)
+            return parser.exit(exits.USAGE)
+        options, more = parser.parse_known_args(given)
+        if more:
+            _take_more(options, more)
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     try:
         with _signals():
             code = int(options.run(options))
@@ -66,9 +70,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except exits.Stopped as stopped:
         return 128 + stopped.number
     except BrokenPipeError:  # whoever read the output has seen enough
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not flushed into the pipe
+        drop_output()
         return exits.BROKEN_PIPE
+    except OSError as error:
+        if not is_about_output(error):
+            raise
+        drop_output()
+        _say(f"the output cannot be written: {error.strerror}")
+        return exits.FAILED
 
 
 def _parser() -> Parser:
@@ -120,8 +129,7 @@ def _signals() -> Iterator[None]:
 
 
 def _say(text: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # there may be nobody to tell
-        print(f"{_program()}: {plain(text) if is_terminal(sys.stderr) else text}", file=sys.stderr)
+    note(f"{_program()}: {text}")
 
 
 def _program() -> str:

@@ -7,11 +7,13 @@ import select
 import sys
 from typing import Any, Iterable
 
-from ..display.terminal import Style, is_terminal
+from ..display.terminal import Style, is_terminal, plain
+from .loading import Unusable
 
 __all__ = ["Reader"]
 
 FENCE = '"""'
+_MAX_REMEMBERED = 10_000
 _PASTE_S = 0.03  # the lines of a pasted text follow each other faster than anybody types
 
 
@@ -25,10 +27,11 @@ class Reader:
         self._history: Any = _line_editing() if self._edits else None
 
     def remember(self, messages: Iterable[str]) -> None:
-        """Let earlier messages be found with the arrow keys."""
+        """Let earlier messages be found with the arrow keys. They are kept nowhere else."""
         for message in messages:
-            if self._history is not None and "\n" not in message:
-                self._history.add_history(message)
+            if self._history is not None and "\n" not in message and len(message) <= _MAX_REMEMBERED:
+                with contextlib.suppress(ValueError):  # what the locale cannot encode, or cannot be typed
+                    self._history.add_history(plain(message))
 
     def read(self, prompt: str) -> str:
         """Return the next message. Blocks until there is one.
@@ -39,6 +42,7 @@ class Reader:
         Raises:
             EOFError: There are no more.
             KeyboardInterrupt: Ctrl-C.
+            Unusable: It is no UTF-8 text.
         """
         is_ahead = self._is_more_there(0.0)
         line = self._line(prompt)
@@ -64,15 +68,26 @@ class Reader:
             lines.append(line)
 
     def _line(self, prompt: str) -> str:
+        try:
+            return self._asked(prompt)
+        except UnicodeDecodeError:
+            raise Unusable("the message is no UTF-8 text") from None
+
+    def _asked(self, prompt: str) -> str:
         if self._edits:
             return input(self._edited_prompt(prompt))
         if self.is_person and prompt:
             sys.stderr.write(self._style.cyan(prompt))
             sys.stderr.flush()
-        line = sys.stdin.readline()
+        return self._plain_line()
+
+    @staticmethod
+    def _plain_line() -> str:
+        source: Any = getattr(sys.stdin, "buffer", sys.stdin)  # UTF-8, whatever the locale says, as other input
+        line = source.readline()
         if not line:
             raise EOFError
-        return line.rstrip("\r\n")
+        return (line.decode("utf-8-sig") if isinstance(line, bytes) else str(line)).rstrip("\r\n")
 
     def _edited_prompt(self, prompt: str) -> str:
         if not prompt or not self._style.enabled:

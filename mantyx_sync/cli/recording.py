@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from .connecting import NO_ACCOUNT, read_key
@@ -11,6 +10,7 @@ from .exits import FAILED
 from .loading import Unusable
 from .parsing import add_command, seconds
 from .serving import port_number, serve, take_program, variables
+from .streams import note
 
 __all__ = ["add_commands"]
 
@@ -100,9 +100,9 @@ def _record(options: argparse.Namespace) -> int:
             if not number:
                 server.discard()  # rather than putting nothing in the place of what there was
     if not number:
-        print(f"nothing was recorded, and {options.file} not written: no request came", file=sys.stderr)
+        note(f"nothing was recorded, and {options.file} not written: no request came")
         return code or FAILED
-    print(f"{options.file}: {number} request{'' if number == 1 else 's'} recorded", file=sys.stderr)
+    note(f"{options.file}: {number} request{'' if number == 1 else 's'} recorded")
     return code
 
 
@@ -123,8 +123,8 @@ def _replay(options: argparse.Namespace) -> int:
     with server:
         code = serve(options.program, variables(server), f"playing {options.file} at {server.url}")
         for unmatched in server.unmatched:
-            print(unmatched, file=sys.stderr)
+            note(str(unmatched))
         unused = server.unused if options.program else []
         if unused and not server.unmatched:
-            print(f"{options.file}: not asked for: {', '.join(unused)}", file=sys.stderr)
+            note(f"{options.file}: not asked for: {', '.join(unused)}")
         return code or (FAILED if server.unmatched else code)

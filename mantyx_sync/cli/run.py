@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import time
 from functools import partial
@@ -27,6 +26,7 @@ from .offering import add_tool_options, tools_of
 from .parsing import add_command, log_shown, time_limit
 from .screen import Screen
 from .starting import started
+from .tables import print_json
 
 if TYPE_CHECKING:
     from ..client import MantyxClient
@@ -259,7 +259,7 @@ def _cancel(options: argparse.Namespace) -> int:
             client.cancel_run(run_id)
             status = client.get_run(run_id).status
             if options.json:
-                print(json.dumps({"runId": run_id, "status": status}, ensure_ascii=False), flush=True)
+                print_json({"runId": run_id, "status": status})
             else:
                 print(f"{run_id}\t{status}", file=sys.stdout, flush=True)
     return OK

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
 
 from .exits import OK, Stopped
 from .loading import Unusable
+from .streams import note
 
 if TYPE_CHECKING:
     from ..local.server import ClientSettings
@@ -80,7 +81,7 @@ def serve(program: Sequence[str], values: Mapping[str, str], what: str) -> int:
     """
     if program:
         return _run(program, values)
-    print(f"# {what}; Ctrl-C ends it", file=sys.stderr, flush=True)
+    note(f"# {what}; Ctrl-C ends it")
     print(exports(values), end="", flush=True)
     with contextlib.suppress(KeyboardInterrupt, Stopped):  # a signal is how this is meant to end
         forever = threading.Event()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .loading import Unusable, load
 from .parsing import add_command, log_to_stderr, seconds
+from .streams import json_text
 
 if TYPE_CHECKING:
     from ..spacefix import Agent
@@ -67,7 +68,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    print(json.dumps(_load_agent(options.agent).check(), indent=2, ensure_ascii=False))
+    print(json_text(_load_agent(options.agent).check(), sys.stdout, indent=2))
     return 0
 
 

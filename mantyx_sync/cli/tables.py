@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from ..display.terminal import Style, cells, fit, is_terminal, plain, wants_colour, width_of
+from .streams import json_text, note
 
 __all__ = ["Table", "print_json", "print_pairs"]
 
@@ -60,7 +60,7 @@ class Table:
         if page or widths:
             self._print_page(page, widths)
         else:
-            print(empty, file=sys.stderr)
+            note(empty)
 
     def _print_page(self, rows: Sequence[Sequence[Optional[str]]], widths: list[int]) -> list[int]:
         style = Style(wants_colour(sys.stdout))
@@ -102,12 +102,12 @@ def _row(texts: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _one_line(text: Optional[str]) -> str:
-    return "" if text is None else " ".join(text.split())
+    return "" if text is None else plain(text, one_line=True)  # also here: a listing is often piped to a pager
 
 
 def print_json(raw: Mapping[str, Any]) -> None:
     """Print an object on a line of its own."""
-    print(json.dumps(dict(raw), ensure_ascii=False, default=str), flush=True)
+    print(json_text(dict(raw), sys.stdout), flush=True)
 
 
 def print_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
@@ -116,5 +116,5 @@ def print_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
     shown = [(name, str(value)) for name, value in pairs if value not in (None, "", {}, ())]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
-        print(f"{style.dim((name + ':').ljust(width + 1))} {plain(value) if is_terminal(sys.stdout) else value}")
+        print(f"{style.dim((name + ':').ljust(width + 1))} {plain(value)}")
     sys.stdout.flush()
