@@ -91,7 +91,7 @@ class AgentSession(Viewable):
 
     @property
     def tools(self) -> tuple[Any, ...]:
-        """The tools that this process answers for, as they were given."""
+        """The tools that this process answers for."""
         return tuple(self._tools)
 
     def __repr__(self) -> str:

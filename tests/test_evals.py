@@ -24,7 +24,7 @@ from mantyx_sync.errors import (
     MantyxProtocolError,
     MantyxTimeoutError,
 )
-from mantyx_sync.eval_results import EvalRunDetail, EvalRunEvent, EvalRunList
+from mantyx_sync.eval_results import EvalRunCompareCase, EvalRunDetail, EvalRunEvent, EvalRunList
 from mantyx_sync.eval_specs import (
     AgentEvalOverrides,
     EvalRunArgs,
@@ -462,9 +462,26 @@ def test_runs_are_created_listed_shown_and_compared(local: Any) -> None:
     assert [case.case_id for case in comparison.cases] == ["c1", "c2", "c3"]
     assert comparison.cases[0].a is not None
     assert comparison.cases[0].a["passed"] is True
+    assert comparison.cases[0].change == "same"
     assert evals.cancel_eval_run(ids[0]) == {"ok": True}
     with pytest.raises(MantyxNotFoundError):
         evals.get_eval_run("ev_unknown")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "change"),
+    [
+        ({"passed": False}, {"passed": True}, "better"),
+        ({"passed": True, "score": 1.0}, {"passed": False, "score": 1.0}, "worse"),
+        ({"passed": True, "score": 0.5}, {"passed": True, "score": 0.75}, "better"),
+        ({"passed": True, "score": None}, {"passed": True}, "same"),
+        ({"passed": True}, None, "only in A"),
+        (None, {"passed": True}, "only in B"),
+        (None, None, ""),
+    ],
+)
+def test_a_compared_case_tells_what_became_of_it(a: Any, b: Any, change: str) -> None:
+    assert EvalRunCompareCase("c", "Case", a=a, b=b).change == change
 
 
 @pytest.mark.parametrize(

@@ -293,8 +293,10 @@ def test_looping_over_a_failed_run_ends_with_its_error_event() -> None:
     failure = Failure("it broke")
     with serve(["Half a", failure]) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
         assert [event.type for event in run][-1] == "error"
-        with pytest.raises(MantyxRunError):
+        with pytest.raises(MantyxRunError) as caught:
             run.result()
+        assert isinstance(run.error, MantyxRunError)
+        assert (run.error.message, run.error.__traceback__) == (caught.value.message, None)
 
 
 def test_result_after_a_part_of_the_events_passes_the_rest_by() -> None:

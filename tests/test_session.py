@@ -184,6 +184,19 @@ def test_a_stream_hands_out_its_events_and_then_its_result() -> None:
             assert run.result().text == "You said: Hi"
 
 
+def test_a_session_tells_its_tools_and_its_run_while_that_goes_on() -> None:
+    held = Held()
+    with serve(held.turn) as server, client_of(server) as client:
+        session = client.create_session(system_prompt="x", tools=[get_order])
+        assert ([ref.name for ref in session.tools], session.run) == (["get_order"], None)
+        with session.stream("Hi") as run:
+            assert session.run is run
+            held.release(server)
+            run.result()
+        assert session.run is None
+        assert client.resume_session(session.id).tools == ()
+
+
 def test_callbacks_see_the_events_and_the_text_of_a_message() -> None:
     kinds: list[str] = []
     texts: list[str] = []
