@@ -200,12 +200,8 @@ class Launcher:
             self._runs.add(run)
         try:
             if self._stopped.is_set():
-                run.let_go()
+                self._end(run)
             return self._workspace.complete(run)
-        except MantyxError as error:
-            if error.code == "closed" and self._stopped.is_set() and not self._are_left:
-                run.abort()
-            raise
         finally:
             with self._lock:
                 self._runs.discard(run)
@@ -216,7 +212,13 @@ class Launcher:
         with self._lock:
             runs = list(self._runs)
         for run in runs:
+            self._end(run)
+
+    def _end(self, run: Run) -> None:
+        if self._are_left:
             run.let_go()
+        else:
+            run.have_given_up()
 
     def leave_on(self, error: SystemExit) -> None:
         """Have `abort_all` leave runs to the next process that have a key; see `run_events.is_left`."""

@@ -105,6 +105,9 @@ class RunReader:
         self.run_id = run_id
         self.backlog = Backlog(is_wanted=keep_events)
         self.done = threading.Event()
+        self.woken = threading.Event()
+        """Set when it is done, and when whoever waits for that is to give the run up."""
+        self.is_to_be_given_up = False
         self.outcome: RunResult | BaseException | None = None
         self.is_closed = False
         self.has_key = has_key
@@ -209,6 +212,11 @@ class RunReader:
             with contextlib.suppress(RuntimeError):  # it is being started just now, and will find itself closed
                 self._thread.join(join)
 
+    def have_given_up(self) -> None:
+        """Have the thread that waits for the result give the run up. Does not block."""
+        self.is_to_be_given_up = True
+        self.woken.set()
+
     def let_go(self) -> None:
         """Have the thread end and free everything. Takes no lock: the garbage collector calls this."""
         if self.is_followed_here:
@@ -280,6 +288,7 @@ class RunReader:
             self.outcome = outcome
             self._stopped.set()
             self.done.set()
+            self.woken.set()
             self.backlog.end()
             self.calls.close()
             self._on_end()
@@ -351,7 +360,9 @@ class RunReader:
     def _conclude_snapshot(self, snapshot: RunSnapshot | None = None) -> RunResult | None:
         if snapshot is None:
             snapshot = self._api.get_run(self.run_id, timeout=SNAPSHOT_TIMEOUT_S)
-        return conclude_snapshot(snapshot, request_id=self._request_id, rate_limit=self._rate_limit)
+        result = conclude_snapshot(snapshot, request_id=self._request_id, rate_limit=self._rate_limit)
+        # What arrived before the stream was lost; to the end it is not all there was.
+        return None if result is None else replace(result, events=self.events_so_far)
 
     def _conclude_without_end(self, lost: StreamLost) -> RunResult:
         """The stream is lost: the run's snapshot is the answer, or an error that says how to go on."""

@@ -195,7 +195,9 @@ class Run(Timed):
                 if left <= 0:
                     raise timed_out(self._api, self._reader)
                 # In slices: on Windows a wait on a lock cannot be interrupted.
-                self._reader.done.wait(min(left, 1.0))
+                self._reader.woken.wait(min(left, 1.0))
+                if self._reader.is_to_be_given_up and not self.is_done:
+                    raise MantyxError(f"run {self.run_id} was given up", code="closed")
         except BaseException as error:
             if not isinstance(error, MantyxTimeoutError):
                 abort(self._api, self._reader, error)
@@ -225,6 +227,10 @@ class Run(Timed):
         Waits for the thread up to a second. May be called from any thread, and more than once.
         """
         self._reader.close()
+
+    def have_given_up(self) -> None:
+        """Have the thread that waits in `result` give the run up, as `abort` does. Does not block."""
+        self._reader.have_given_up()
 
     def let_go(self) -> None:
         """Free what `close` frees without waiting for the thread to end."""

@@ -28,7 +28,8 @@ from tests.scripted_runs import (
     stream,
     wait_for,
 )
-from tests.wire import DEADLINE_S, Peer, Request, head, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S, Peer, Request, head
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -289,6 +290,24 @@ def test_a_call_that_was_under_way_when_its_run_is_given_up_is_answered_too() ->
         assert server.tool_results == [{"toolUseId": "t1", "error": "the run was given up"}]
         assert called == []
         assert run.last_seq == 3, "it ended before it was let go of"
+
+
+def test_a_call_that_was_under_way_when_a_map_is_left_is_answered_too() -> None:
+    @tool
+    def work(part: str) -> str:
+        """Work."""
+        raise AssertionError("nobody waits for it")
+
+    def interrupt(_: RunServer) -> None:
+        _thread.interrupt_main()
+
+    late = [delta(1, "Hi"), interrupt, after_cancel, call(2, "t1", "work", {"part": "a"}), after_result("t1")]
+    with RunServer(stream(*late, event(3, "cancelled"))) as server, quick_client(server) as client:
+        with pytest.raises(KeyboardInterrupt):
+            list(client.map(["Hi"], system_prompt="Help.", tools=[work]))
+        assert server.tool_results == [{"toolUseId": "t1", "error": "the run was given up"}]
+        assert server.count("cancel") == 1
+        assert is_ended("mantyx-map")
 
 
 def test_giving_up_a_run_without_tools_waits_for_nothing_more_than_the_answer() -> None:
