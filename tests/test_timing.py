@@ -12,6 +12,22 @@ import pytest
 from mantyx_sync import MantyxClient, MantyxRunError, ToolError, tool
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.timing import Arrivals, CallTimes, RunTiming, ToolTiming, TurnTiming
+from tests.scripted_runs import (
+    SPEC,
+    RunServer,
+    after_result,
+    call,
+    delta,
+    quick_client,
+    quickly,
+    refusal,
+    reply,
+    result,
+    snapshot,
+    stream,
+)
+from tests.scripted_runs import event as wire_event
+from tests.wire import Peer, Request
 
 
 def event(kind: str) -> dict[str, Any]:
@@ -92,10 +108,10 @@ def test_a_result_tells_when_its_events_came_and_its_tools_ran() -> None:
     assert len(timing.events) == len(result.events)
     assert in_order(0.0, timing.created, *timing.events, timing.ended)
     assert len(timing.turns) == 2
-    assert [call.failed for call in timing.tools] == [False, True]
-    for call in timing.tools:
-        assert (call.name, call.kind) == ("fetch", "local")
-        assert in_order(call.called, call.begun, call.ended, call.answered)
+    assert [found.failed for found in timing.tools] == [False, True]
+    for tool_timing in timing.tools:
+        assert (tool_timing.name, tool_timing.kind) == ("fetch", "local")
+        assert in_order(tool_timing.called, tool_timing.begun, tool_timing.ended, tool_timing.answered)
     again = pickle.loads(pickle.dumps(result))
     assert again.timing == timing
     assert again == result
@@ -122,6 +138,46 @@ def test_a_failure_has_its_events_and_times() -> None:
     assert [found.type for found in error.events][-1] == "error"
     assert len(error.timing.events) == len(error.events)
     assert error.timing.tools[0].name == "fetch"
+
+
+@pytest.mark.usefixtures("no_leaks")
+@pytest.mark.parametrize("keep_deltas", [False, True])
+@pytest.mark.parametrize("status", ["", "succeeded", "failed"])
+def test_every_event_has_its_time_whatever_the_network_does_and_however_the_end_is_told(
+    monkeypatch: pytest.MonkeyPatch, keep_deltas: bool, status: str
+) -> None:
+    quickly(monkeypatch)
+    pieces = [delta(1, "a"), wire_event(2, "tool_call", name="x"), delta(3, "b"), wire_event(4, "note")]
+    end = refusal(404) if status else stream(*pieces[2:], result(5), delta(6, "behind"), result(7))
+    server = RunServer(stream(*pieces[:2], end="rst"), stream(*pieces), end, snapshots=[reply(200, snapshot(status))])
+    with server, quick_client(server, keep_deltas=keep_deltas) as client:
+        run = client.start_agent(**SPEC)
+        try:
+            ended: Any = run.result(timeout=10)
+        except MantyxRunError as error:
+            ended = error
+    seqs = [2, 4] + [5] * (not status)
+    assert [found.seq for found in ended.events] == (sorted([1, 3, *seqs]) if keep_deltas else seqs)
+    assert len(ended.timing.events) == len(ended.events)
+    assert in_order(0.0, ended.timing.created, *ended.timing.events, ended.timing.ended)
+
+
+@pytest.mark.usefixtures("no_leaks")
+def test_an_answer_that_the_run_tells_of_is_there_although_its_own_word_comes_later() -> None:
+    ended = threading.Event()
+
+    def accept_late(peer: Peer, request: Request) -> None:
+        peer.wait(ended)
+        reply(204)(peer, request)
+
+    told = wire_event(2, "local_tool_result_in", toolUseId="t1")
+    script = stream(call(1, "t1", "fetch", {"page": 1}), after_result("t1"), told, result(3))
+    with RunServer(script, tool_result=[accept_late]) as server, quick_client(server) as client:
+        timing = client.run_agent(**SPEC, tools=[fetch]).timing
+        ended.set()
+    assert timing is not None
+    (tool_timing,) = timing.tools
+    assert in_order(tool_timing.ended, tool_timing.answered, timing.ended)
 
 
 def test_a_run_that_goes_on_tells_what_was_so_far_and_one_that_was_joined_says_so() -> None:

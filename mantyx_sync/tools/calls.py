@@ -108,6 +108,9 @@ class RunToolCalls:
 
     def answered(self, tool_use_id: str) -> None:
         """Note that the server reported the call's answer."""
+        times = self.times.get(tool_use_id)
+        if times is not None and times.ended is not None and times.answered is None:
+            times.answered = time.monotonic()  # its word to whoever delivers may come behind the end of the run
         self._ledger.answered(tool_use_id)
 
     def settle_soon(self) -> None:
@@ -187,7 +190,7 @@ class RunToolCalls:
                 delivery = self._post(call.agent_run_id or self.run_id, {"toolUseId": call.tool_use_id, **error})
         finally:
             delivered = delivery in (Delivery.ACCEPTED, Delivery.UNWANTED)
-            if delivery is Delivery.ACCEPTED:
+            if delivery is Delivery.ACCEPTED and times.answered is None:
                 times.answered = time.monotonic()
             self._ledger.close(call.tool_use_id, delivered=delivered)
             with self._lock:
