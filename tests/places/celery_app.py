@@ -26,6 +26,7 @@ __all__ = ["EXAMPLE", "app", "held", "leaves_nothing", "pause_after", "raises", 
 
 pace.window = float(os.environ.get("TEST_RATE_WINDOW_S", "60"))
 app.conf.broker_transport_options = {
+    **app.conf.broker_transport_options,
     "visibility_timeout": float(os.environ.get("TEST_VISIBILITY_S", "3600")),
     "unacked_restore_interval": 1,
     "unacked_restore_throttle": 1,
