@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 import os
 import random
 import socket
 import threading
+import zlib
 from pathlib import Path
 from typing import Any, Callable
 
@@ -31,13 +33,16 @@ from mantyx_sync.local.recording import (
     NO_ANSWER,
     Exchange,
     Piece,
+    decode_body,
     read_recording,
     write_recording,
 )
-from mantyx_sync.local.redaction import REDACTED, Redactor, rewrite_pieces
+from mantyx_sync.local.redaction import REDACTED, Redactor
+from mantyx_sync.local.rewriting import rewrite_pieces, rewrite_words
+from tests.waiting import wait_until
 
 from .conversations import MODEL, Tap, converse, order_tool, talk
-from .plain_http import start, wait_until
+from .plain_http import start
 
 pytestmark = pytest.mark.usefixtures("no_leaks", "plain_environment")
 
@@ -372,6 +377,17 @@ def test_a_function_of_the_callers_takes_out_what_it_knows(tmp_path: Path) -> No
         ('"{\\"secret\\": \\"a\\\\\\"b\\", \\"c\\": 1}"', f'"{{\\"secret\\": \\"{REDACTED}\\", \\"c\\": 1}}"'),
         ("postgres://me:pa55@host/db", f"postgres://{REDACTED}:{REDACTED}@host/db"),
         ("https://x.example/?a=1&sig=abc&b=2", f"https://x.example/?a=1&sig={REDACTED}&b=2"),
+        ('{"github_token": "abc", "eos_token": "</s>"}', f'{{"github_token": "{REDACTED}", "eos_token": "</s>"}}'),
+        (
+            '{"webhookSecret": "abc", "OPENAI_API_KEY":"x"}',
+            f'{{"webhookSecret": "{REDACTED}", "OPENAI_API_KEY":"{REDACTED}"}}',
+        ),
+        ("a ghp_0123456789abcdefABCD of mine", f"a {REDACTED} of mine"),
+        ("AKIAIOSFODNN7EXAMPLE", REDACTED),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----",
+            f"-----BEGIN RSA PRIVATE KEY-----{REDACTED}-----END RSA PRIVATE KEY-----",
+        ),
         ("/api/v1/workspaces/acme/models", "/api/v1/workspaces/recorded/models"),
         ("/api/v1/workspaces/acme-2/models of acme", "/api/v1/workspaces/acme-2/models of acme"),
     ],
@@ -400,6 +416,148 @@ def test_a_secret_is_found_across_the_pieces_of_an_answer() -> None:
             assert next(number for number, size in enumerate(sizes) if size >= clean) == was
 
 
+def _cleaned(redactor: Redactor, *bodies: tuple[str, Any], pieces: list[bytes] = [], **fields: Any) -> list[Exchange]:  # noqa: B006
+    exchanges = [
+        Exchange(number, "POST", "/x", body=body, status=200, **fields) for number, body in enumerate(bodies, 1)
+    ]
+    exchanges[0].pieces = [Piece(data, 0.0, number) for number, data in enumerate(pieces)]
+    for exchange in exchanges:
+        redactor.learn(exchange)
+    return [redactor.clean(exchange) for exchange in exchanges]
+
+
+PARTS = b'--b\r\nContent-Disposition: form-data; name="client_secret"\r\n\r\ns3cret-part\r\n--b\r\n%b\r\n--b--'
+
+
+@pytest.mark.parametrize(
+    ("sent", "headers", "kept"),
+    [
+        (
+            {"password": 81726354, "pin": 1234, "api_keys": ["a", 5], "secret": True},
+            {},
+            ("json", {"password": REDACTED, "pin": 1234, "api_keys": [REDACTED, 5], "secret": True}),
+        ),
+        (
+            {"properties": {"password": {"type": "string"}}, "required": ["password"]},
+            {},
+            ("json", {"properties": {"password": {"type": "string"}}, "required": ["password"]}),
+        ),
+        (
+            [{"name": "X-Api-Key", "value": "abc"}, {"name": "colour", "value": "red"}],
+            {},
+            ("json", [{"name": "X-Api-Key", "value": REDACTED}, {"name": "colour", "value": "red"}]),
+        ),
+        (b"client_secret=abc&a=1", {"content-type": "text/plain"}, ("text", f"client_secret={REDACTED}&a=1")),
+        (
+            PARTS % b"text",
+            {"content-type": "multipart/form-data; boundary=b"},
+            ("text", (PARTS % b"text").decode().replace("s3cret-part", REDACTED)),
+        ),
+        (PARTS % b"\xff", {"content-type": "multipart/form-data; boundary=b"}, ("text", REDACTED)),
+        (
+            gzip.compress(b'{"client_secret": "abc", "a": 1}'),
+            {"content-encoding": "gzip"},
+            ("json", {"client_secret": REDACTED, "a": 1}),
+        ),
+        (zlib.compress(b"plain"), {"content-encoding": "deflate"}, ("text", "plain")),
+        (b"no gzip", {"content-encoding": "gzip"}, ("text", "no gzip")),
+        (gzip.compress(b"cut short")[:-4], {"content-encoding": "gzip"}, None),
+        (b"[" * 400 + b"]" * 400, {}, ("text", "[" * 400 + "]" * 400)),
+    ],
+    ids=[
+        "numbers and lists",
+        "a schema",
+        "pairs",
+        "a form",
+        "parts",
+        "binary parts",
+        "gzip",
+        "deflate",
+        "none",
+        "half of it",
+        "deep",
+    ],
+)
+def test_secrets_in_bodies_of_any_kind(sent: Any, headers: dict[str, str], kept: Any) -> None:
+    body = decode_body(sent if isinstance(sent, bytes) else json.dumps(sent).encode(), headers)
+    assert body is not None
+    (exchange,) = _cleaned(Redactor(), body)
+    assert exchange.body == (kept or ("base64", base64.b64encode(sent).decode()))
+
+
+def test_a_secret_is_found_in_the_forms_it_is_written_in() -> None:
+    key = "mykey/Zz91xQ+77"
+    coded = [base64.b64encode(before + key.encode() + b"|end").decode() for before in (b"", b"1", b"12", b"user:")]
+    coded += [text.replace("+", "-").replace("/", "_") for text in coded]
+    coded += ["mykey%2FZz91xQ%2B77", "mykey%2fZz91xQ%2b77", "mykey%252FZz91xQ%252B77", key.encode().hex()]
+    for text in coded:
+        clean = Redactor([key]).text(f"<{text}>")
+        assert REDACTED in clean
+        assert len(clean) < 26, clean  # but for a few digits at either end, which others have to do with as well
+    attachment = {"data": base64.b64encode(bytes(5000) + key.encode() + bytes(9)).decode()}
+    exchange = _cleaned(Redactor([key]), ("json", attachment))[0]
+    assert exchange.body is not None
+    assert REDACTED in exchange.body[1]["data"]
+
+
+def test_a_secret_is_found_in_what_is_no_text() -> None:
+    data = b"cl\xe9 invalide: s3cret-key \xff"
+    (exchange,) = _cleaned(Redactor(["s3cret-key"]), ("json", {}), pieces=[data[:20], data[20:]])
+    assert exchange.answer_body == b"cl\xe9 invalide: [redacted] \xff"
+
+
+def _deltas(*texts: str, kind: str = "assistant_delta", ascii_only: bool = True) -> list[bytes]:
+    events = [{"type": kind, "data": {"text": text}} for text in texts]
+    return [f"data: {json.dumps(event, ensure_ascii=ascii_only)}\n\n".encode() for event in events]
+
+
+@pytest.mark.parametrize("ascii_only", [False, True], ids=["utf-8", "ascii"])
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (["I am Ja", "ne D", "oe, é", "h?"], [f"I am {REDACTED}", "", ", é", "h?"]),
+        (["Jane", " Doe", ", Jane Doe", "Jan", "e"], [REDACTED, "", f", {REDACTED}", "Jan", "e"]),
+        (["", "J", "ane Doe"], ["", REDACTED, ""]),
+        (["a Bearer abc", "123def"], [f"a Bearer {REDACTED}", ""]),
+        (["my cat is M", "iez ü", " and yours?"], ["my cat is A CAT", " ü", " and yours?"]),
+        (["nothing", " of it"], ["nothing", " of it"]),
+    ],
+    ids=["words", "twice", "empty", "a token", "the callers own", "none"],
+)
+def test_a_secret_is_found_in_words_over_several_events(said: list[str], kept: list[str], ascii_only: bool) -> None:
+    thought = _deltas("Jane ", "thinks", kind="thinking_delta")
+    frames = _deltas(*said, ascii_only=ascii_only)
+    mixed = [b": hello\n\n", thought[0], frames[0], thought[1], *frames[1:], b'data: {"type": "x_delta"}\n\n']
+    redactor = Redactor(["Jane Doe"], redact=lambda text: text.replace("Miez", "A CAT"))
+    (exchange,) = _cleaned(redactor, ("json", {}), pieces=mixed, answer_headers=[("Content-Type", "text/event-stream")])
+    wanted = _deltas(*kept, ascii_only=ascii_only)
+    assert [piece.data for piece in exchange.pieces] == [*mixed[:2], wanted[0], mixed[3], *wanted[1:], mixed[-1]]
+
+
+def test_what_is_put_in_the_place_of_words_is_there_whole() -> None:
+    chance = random.Random(8)
+    for _ in range(1500):
+        text = "".join(chance.choice(["s3", "cret", "s3cret", "a", "b c", "\u00e9", "", "-"]) for _ in range(8))
+        cuts = sorted(chance.choices(range(len(text) + 1), k=chance.randint(0, 6)))
+        frames = _deltas(*(text[one:two] for one, two in zip([0, *cuts], [*cuts, len(text)])))
+        mark = chance.choice([REDACTED, "", "s"])
+        pieces = [Piece(frame, 0.0, number) for number, frame in enumerate(frames)]
+        out = rewrite_words(pieces, lambda words, mark=mark: words.replace("s3cret", mark), REDACTED)  # type: ignore[misc]
+        assert len(out) == len(frames)
+        assert "".join(json.loads(piece.data[6:])["data"]["text"] for piece in out) == text.replace("s3cret", mark)
+
+
+def test_a_token_that_a_source_gave_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with LocalServer(MODEL) as server:
+        server.faults.add(of_network.answer(403, {"error": "no", "message": f"not with {server.api_key}"}))
+        with RecordingServer(
+            path, token_source=lambda why: server.api_key, workspace_slug="local", base_url=server.url
+        ) as recorder:
+            Tap(recorder.port).ask("GET", "/models")
+    assert f"not with {REDACTED}" in path.read_text()
+
+
 def test_any_bytes_survive_the_file(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     datas = [b"\x00\xff\xfe", "é".encode()[:1], "é".encode()[1:], 'a\u2028b\r\n\t"\\'.encode(), b"plain"]
@@ -413,6 +571,29 @@ def test_any_bytes_survive_the_file(tmp_path: Path) -> None:
     assert [piece.data for piece in read.pieces] == datas
     for name in ("method", "path", "query", "body", "status", "length", "answer_headers", "end", "why"):
         assert getattr(read, name) == getattr(exchange, name)
+
+
+def test_a_file_may_have_a_long_name_be_a_link_and_be_written_twice_at_once(tmp_path: Path) -> None:
+    exchange = Exchange(1, "GET", "/x", end_order=1)
+    long = tmp_path / ("n" * 255)
+    write_recording(long, [exchange])
+    link = tmp_path / "link"
+    link.symlink_to(long)
+    threads = [threading.Thread(target=write_recording, args=(link, [exchange] * number)) for number in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert link.is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["link", long.name]
+    assert long.read_text().endswith('{"end-of-recording": true}\n')
+
+
+def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    recorder = RecordingServer(tmp_path / "pipe", api_key="k", workspace_slug="w", base_url="http://127.0.0.1:9")
+    with pytest.raises(OSError, match="no recording can be written to"):
+        recorder.start()
 
 
 def test_nothing_is_left_beside_a_file_that_could_not_be_written(tmp_path: Path) -> None:

@@ -22,14 +22,15 @@ from mantyx_sync import (
 )
 from mantyx_sync.local import LocalServer, Pause, RecordingError, RecordingServer, ReplayServer, ScriptedModel, ToolUse
 from mantyx_sync.local import faults as of_network
-from mantyx_sync.local.matching import GENERATED_KEY, Asked, compare
+from mantyx_sync.local.matching import GENERATED_KEY, Asked, compare, is_path
 from mantyx_sync.local.playback import Tape
 from mantyx_sync.local.recording import VERSION, Exchange, Piece, write_recording
 from mantyx_sync.local.redaction import REDACTED
 from mantyx_sync.recovery import RECOVERY_KEY
+from tests.waiting import wait_until
 
 from .conversations import MODEL, Tap, converse, facts, order_tool, talk
-from .plain_http import DEADLINE_S, ORDER_TOOL, wait_until
+from .plain_http import DEADLINE_S, ORDER_TOOL
 from .test_peer_client import PEER, PRELUDE
 
 pytestmark = pytest.mark.usefixtures("no_leaks", "plain_environment")
@@ -495,6 +496,22 @@ def _asked(body: Any, **query: list[str]) -> Asked:
 )
 def test_requests_are_compared_by_what_they_say(recorded: Any, given: Any, differences: list[str]) -> None:
     assert compare(_asked(recorded), _asked(given)).differences == differences
+
+
+def test_a_long_text_with_many_secrets_is_compared_at_once() -> None:
+    recorded = _asked({"a": "x".join([REDACTED] * 40) + "end"})
+    text = "yx" * 20_000
+    assert not compare(recorded, _asked({"a": text + "end"})).differences
+    assert compare(recorded, _asked({"a": text})).differences
+    assert compare(_asked({"a": f"aa{REDACTED}aa"}), _asked({"a": "aaa"})).differences
+    assert compare(_asked({"a": f"a{REDACTED}b{REDACTED}c"}), _asked({"a": "ac"})).differences
+
+
+def test_a_path_may_hold_a_secret() -> None:
+    recorded = f"/api/v1/workspaces/recorded/files/{REDACTED}/of-{REDACTED}"
+    assert is_path(recorded, "/api/v1/workspaces/recorded/files/%5Bredacted%5D/of-17")
+    assert not is_path(recorded, "/api/v1/workspaces/recorded/files/a/b/of-17")
+    assert not is_path(recorded, "/api/v1/workspaces/recorded/files/a/on-17")
 
 
 def test_many_differences_are_cut_short_and_the_query_counts(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from mantyx_sync.local.recording import Exchange
 from mantyx_sync.local.redaction import REDACTED, SLUG
 
-__all__ = ["GENERATED_KEY", "Asked", "Comparison", "compare", "short_path", "without_slug"]
+__all__ = ["GENERATED_KEY", "Asked", "Comparison", "compare", "is_path", "short_path", "without_slug"]
 
 GENERATED_KEY = "mantyx_sync.run"
 """The metadata entry by which a client that has lost an answer finds its run again: different in every process."""
@@ -49,6 +49,17 @@ class Asked:
 def without_slug(path: str) -> str:
     """Return a path with the same slug for every workspace."""
     return _SLUG.sub(rf"\g<1>{SLUG}", path)
+
+
+def is_path(recorded: str, given: str) -> bool:
+    """Tell whether a path is the recorded one, whatever the slug, and whatever stood where a secret did."""
+    recorded = without_slug(recorded)
+    if REDACTED not in recorded:
+        return recorded == given
+    parts, others = recorded.split("/"), given.split("/")
+    return len(parts) == len(others) and all(
+        one == other or _fits_redacted(one, other) for one, other in zip(parts, others)
+    )
 
 
 def short_path(path: str) -> str:
@@ -147,10 +158,22 @@ class _Walker:
         if place[:2] == ("query", "metadata") and recorded.startswith(prefix) and given.startswith(prefix):
             self._found.renamed[recorded[len(prefix) :]] = given[len(prefix) :]
             return True
-        if REDACTED not in recorded:
+        return _fits_redacted(recorded, given)
+
+
+def _fits_redacted(recorded: str, given: str) -> bool:
+    """Tell whether a text is the recorded one with something where secrets stood."""
+    # Not a regular expression: with `.*` several times, a long text that does not fit would take for ever.
+    first, *parts = recorded.split(REDACTED)
+    if not parts or not given.startswith(first) or not given.endswith(parts[-1]):
+        return False
+    at, stop = len(first), len(given) - len(parts[-1])
+    for part in parts[:-1]:
+        found = given.find(part, at, stop)
+        if found < 0:
             return False
-        pattern = ".*".join(re.escape(part) for part in recorded.split(REDACTED))
-        return re.fullmatch(pattern, given, re.DOTALL) is not None
+        at = found + len(part)
+    return at <= stop
 
 
 def _equal(recorded: object, given: object) -> bool:

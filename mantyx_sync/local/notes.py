@@ -10,7 +10,8 @@ from urllib.parse import parse_qsl
 
 from mantyx_sync.local.http import Request
 from mantyx_sync.local.recording import Exchange, Piece, decode_body
-from mantyx_sync.local.redaction import Redactor, is_secret_header
+from mantyx_sync.local.redaction import Redactor
+from mantyx_sync.local.secret_looks import is_secret_header
 
 if TYPE_CHECKING:
     from mantyx_sync.transport.body import Release
@@ -49,7 +50,7 @@ class Notes:
             path,
             query=parse_qsl(query, keep_blank_values=True),
             headers={name.title(): request.headers[name] for name in _KEPT_OF_REQUESTS if name in request.headers},
-            body=decode_body(request.body, request.headers.get("content-type", "")),
+            body=decode_body(request.body, request.headers),
         )
         with self._lock:
             self._credentials |= finder.learned
@@ -58,6 +59,11 @@ class Notes:
             exchange.end_at, exchange.end_order = exchange.at, exchange.order
             self._exchanges.append(exchange)
         return exchange
+
+    def credential(self, value: str) -> None:
+        """Note what is to be in no file."""
+        with self._lock:
+            self._credentials.add(value)
 
     def credentials_in(self, headers: Mapping[str, str]) -> None:
         """Note what the headers of an answer hold that is to be in no file; they themselves are not passed on."""

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from mantyx_sync.local.matching import without_slug
 from mantyx_sync.local.recording import CLIENT_LEFT, COMPLETE, Exchange, Piece
-from mantyx_sync.local.redaction import rewrite_pieces
+from mantyx_sync.local.rewriting import rewrite_pieces
 
 __all__ = ["Plan", "Step", "Tape", "split_frames"]
 

@@ -21,12 +21,16 @@ import base64
 import binascii
 import json
 import os
+import re
+import uuid
+import zlib
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Mapping, Optional, Union
 from urllib.parse import parse_qsl, urlencode
 
 from mantyx_sync._version import __version__
+from mantyx_sync.local.http import MAX_BODY_BYTES
 from mantyx_sync.reprs import dataclass
 
 __all__ = [
@@ -49,6 +53,9 @@ VERSION = 1
 COMPLETE, BROKEN, NO_ANSWER, CLIENT_LEFT = "complete", "broken", "no_answer", "client_left"
 _ENDS = (COMPLETE, BROKEN, NO_ANSWER, CLIENT_LEFT)
 _BODY_FORMS = ("json", "form", "text", "base64")
+_BRACKET = re.compile(r"[\[\]{}]")
+MAX_DEPTH = 100
+"""JSON that is nested deeper is kept as text: what goes through it calls itself for each level."""
 
 
 class RecordingError(ValueError):
@@ -119,21 +126,47 @@ class Exchange:
             return None
 
 
-def decode_body(body: bytes, content_type: str) -> tuple[str, Any] | None:
-    """Return a request's body in the form in which it is kept and compared; `None` for an empty one."""
+def decode_body(body: bytes, headers: Mapping[str, str]) -> tuple[str, Any] | None:
+    """Return a request's body in the form in which it is kept and compared; `None` for an empty one.
+
+    Args:
+        headers: The request's, by names in lower case. What is packed for the way is kept unpacked.
+    """
     if not body:
         return None
-    kind = content_type.partition(";")[0].strip().lower()
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if headers.get("content-encoding", "").strip().lower() in ("gzip", "x-gzip", "deflate"):
+        body = _unpacked(body)
     try:
         text = body.decode()
     except UnicodeDecodeError:
         return "base64", base64.b64encode(body).decode()
     if kind == "application/x-www-form-urlencoded":
         return "form", [list(pair) for pair in parse_qsl(text, keep_blank_values=True)]
+    if _depth(text) > MAX_DEPTH:
+        return "text", text
     try:
         return "json", json.loads(text)
     except (ValueError, RecursionError):
         return "text", text
+
+
+def _unpacked(body: bytes) -> bytes:
+    unpacker = zlib.decompressobj(wbits=47)  # gzip or zlib, whichever it is
+    try:
+        plain = unpacker.decompress(body, MAX_BODY_BYTES)
+    except zlib.error:
+        return body
+    return plain if unpacker.eof else body
+
+
+def _depth(text: str) -> int:
+    """Return at most how deep brackets are nested; those within strings count as well."""
+    deepest = depth = 0
+    for found in _BRACKET.finditer(text):
+        depth += 1 if found.group() in "[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def encode_body(data: bytes) -> dict[str, str]:
@@ -153,11 +186,12 @@ def write_recording(path: Union[str, os.PathLike[str]], exchanges: list[Exchange
     Raises:
         OSError: It cannot be written.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))  # a link stays one
     target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.part")
+    # A name of its own and a short one: two may write the same file, and its name may be as long as names can be.
+    scratch = target.with_name(f"{uuid.uuid4().hex}.part")
     try:
-        with open(scratch, "w", encoding="utf-8", newline="\n") as file:
+        with open(scratch, "x", encoding="utf-8", newline="\n") as file:
             for line in _lines(exchanges):
                 file.write(_encode(line) + "\n")
         os.replace(scratch, target)

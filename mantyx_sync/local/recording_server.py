@@ -91,7 +91,7 @@ class RecordingServer(LoopbackServer):
         told = tuple(secrets)
         self._secrets: Callable[[], list[str]] = lambda: [*told, credentials.reveal()]  # in no dump of this object
         self._redact = redact
-        self._upstream = Upstream(credentials, session)
+        self._upstream = Upstream(credentials, session, lambda token: self._notes.credential(token))
         self._notes = Notes()
         self._is_discarded = True
 
@@ -110,7 +110,8 @@ class RecordingServer(LoopbackServer):
         if self._port is None:
             folder = os.path.dirname(os.path.abspath(self.path))
             os.makedirs(folder, exist_ok=True)
-            if os.path.isdir(self.path) or not os.access(folder, os.W_OK):
+            is_other = os.path.exists(self.path) and not os.path.isfile(self.path)  # a folder, a device
+            if is_other or not os.access(folder, os.W_OK):
                 raise OSError(f"no recording can be written to {self.path!r}")
             self._notes = Notes()
             super().start()

@@ -12,92 +12,34 @@ import binascii
 import dataclasses
 import json
 import re
-from typing import Any, Callable, Iterable, Mapping, Sequence
-from urllib.parse import quote, quote_plus
+from typing import Any, Callable, Iterable, Mapping
+from urllib.parse import quote
 
-from mantyx_sync.local.recording import Exchange, Piece
+from mantyx_sync.local.recording import Exchange
+from mantyx_sync.local.rewriting import rewrite_pieces, rewrite_words
+from mantyx_sync.local.secret_looks import (
+    FORM_FIELDS,
+    LOOKS_SECRET,
+    SECRET_FIELD,
+    forms_of,
+    is_distinctive,
+    is_secret_field,
+    is_secret_header,
+    is_secret_parameter,
+)
 
-__all__ = ["REDACTED", "SLUG", "Redactor", "is_secret_header", "rewrite_pieces"]
+__all__ = ["REDACTED", "SLUG", "Redactor"]
 
 REDACTED = "[redacted]"
 SLUG = "recorded"
 """What stands for the workspace's slug in a recording."""
 
-MIN_LEARNED_CHARS = 6
-"""A shorter secret is taken out where it stands alone: looked for everywhere, it would be found in other words."""
-
-_SECRET_FIELDS = (
-    "authorization",
-    "proxy_authorization",
-    "access_token",
-    "refresh_token",
-    "id_token",
-    "auth_token",
-    "token",
-    "client_secret",
-    "client_assertion",
-    "api_key",
-    "apikey",
-    "api_token",
-    "x_api_key",
-    "secret",
-    "secret_key",
-    "private_key",
-    "password",
-    "passwd",
-    "passphrase",
-    "credentials",
-    "cookie",
-    "set_cookie",
-)
-_NAMES = frozenset(name.replace("_", "") for name in _SECRET_FIELDS)
-_SECRET_HEADER = re.compile(
-    r"cookie|authorization|token|secret|api-?key|credential|password|csrf|session|signature", re.IGNORECASE
-)
-_HARMLESS_HEADER = re.compile(r"^www-authenticate$|limit", re.IGNORECASE)  # `X-RateLimit-Remaining-Tokens`
 _IDENTITY = ("sub", "email", "name", "given_name", "family_name", "preferred_username", "picture")
-
-_NAME_PATTERN = "|".join(name.replace("_", "[_-]?") for name in _SECRET_FIELDS)
-# In JSON, and in JSON within a string of JSON, where the quotes are escaped.
-_FIELD = re.compile(
-    rf'(?P<name>\\*")(?:{_NAME_PATTERN})(?P=name)\s*:\s*(?P<quote>\\*")(?!(?P=quote))'
-    r"(?P<secret>[^\n]+?)(?=(?<!\\)(?P=quote)|\n|$)",
-    re.IGNORECASE,
-)
-_LOOKS_SECRET = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"\b(?P<secret>mantyx_(?:at|rt|oas)_[\w-]+)",
-        r"\b(?P<secret>mantyx_(?=[\w-]*\d)[a-z0-9-]{16,})\b",
-        r"\b(?:bearer|basic)\s+(?P<secret>(?=[^\s\"\\]*\d)[\w.~+/=-]{8,})",
-        r"\b(?P<secret>sk-[\w-]{16,})",
-        r"\b(?P<secret>eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)",
-        r"://[^/\s:@\"\\]*:(?P<secret>[^/\s@\"\\]+)@",
-        r"://(?P<secret>[^/\s@\"\\:]+)(?=@|:[^/\s@\"\\]+@)",
-        rf"[?&](?:{_NAME_PATTERN}|key|sig|signature|auth)=(?P<secret>[^&\s\"\\#]+)",
-    )
-)
-
-
-def is_secret_header(name: str) -> bool:
-    """Tell by its name whether a header may carry a secret."""
-    return _SECRET_HEADER.search(name) is not None and not _HARMLESS_HEADER.search(name)
-
-
-def _is_distinctive(value: str) -> bool:
-    """Tell whether a value can be looked for everywhere: a password may be a word that others use as well."""
-    if len(value) < MIN_LEARNED_CHARS or REDACTED in value or value.isdecimal():
-        return False
-    return len(value) >= 20 or re.search(r"\d", value) is not None
 
 
 def _hide(found: re.Match[str]) -> str:
     start, end = found.span("secret")
     return found.group()[: start - found.start()] + REDACTED + found.group()[end - found.start() :]
-
-
-def _is_secret_field(name: object) -> bool:
-    return isinstance(name, str) and re.sub(r"[_\-\s]", "", name).lower() in _NAMES
 
 
 class Redactor:
@@ -121,7 +63,7 @@ class Redactor:
         self._learned: set[str] = set()
         self._slugs = {slug for slug in slugs if slug and slug != SLUG}
         self._redact = redact
-        self._replacements: list[tuple[str, str]] | None = None
+        self._forms: list[str] | None = None
 
     # ---------------------------------------------------------------------------------- finding
 
@@ -132,9 +74,11 @@ class Redactor:
 
     def learn_secret(self, value: object) -> None:
         """Note a secret, unless it cannot be told from other words."""
-        if isinstance(value, str) and _is_distinctive(value):
+        if isinstance(value, int):
+            value = str(value)
+        if isinstance(value, str) and is_distinctive(value) and REDACTED not in value:
             self._learned.add(value)
-            self._replacements = None
+            self._forms = None
 
     def learn_headers(self, headers: Mapping[str, str]) -> None:
         """Note the credentials in the headers of a request."""
@@ -157,33 +101,37 @@ class Redactor:
     def learn(self, exchange: Exchange) -> None:
         """Note the secrets that stand where secrets do."""
         for name, value in exchange.query:
-            if _is_secret_field(name):
+            if is_secret_parameter(name):
                 self.learn_secret(value)
-        if exchange.body is not None:
-            form, content = exchange.body
-            if form == "json":
-                self._learn_json(content)
-            elif form == "form":
-                for name, value in content:
-                    if _is_secret_field(name):
-                        self.learn_secret(value)
-        texts = [exchange.answer_body.decode("utf-8", "replace")]
-        if exchange.body is not None and exchange.body[0] != "base64":
-            texts.append(json.dumps(exchange.body[1], ensure_ascii=False))
-        for text in texts:
-            for pattern in (_FIELD, *_LOOKS_SECRET):
-                for found in pattern.finditer(text):
-                    self.learn_secret(found.group("secret"))
+        self._learn_text(exchange.answer_body.decode("utf-8", "replace"), SECRET_FIELD)
+        if exchange.body is None:
+            return
+        form, content = exchange.body
+        if form == "base64":
+            self._learn_text(base64.b64decode(content).decode("latin-1"), *FORM_FIELDS)
+        elif form == "text":
+            self._learn_text(content, SECRET_FIELD, *FORM_FIELDS)
+        else:
+            self._learn_json(content if form == "json" else dict(content))
+            self._learn_text(json.dumps(content, ensure_ascii=False), SECRET_FIELD)
+
+    def _learn_text(self, text: str, *patterns: re.Pattern[str]) -> None:
+        for pattern in (*patterns, *LOOKS_SECRET):
+            for found in pattern.finditer(text):
+                self.learn_secret(found.group("secret"))
 
     def _learn_json(self, value: Any) -> None:
         if isinstance(value, dict):
             for name, inner in value.items():
-                if isinstance(inner, str) and _is_secret_field(name):
-                    self.learn_secret(inner)
+                if is_secret_field(name) and not isinstance(inner, dict):
+                    for one in inner if isinstance(inner, list) else [inner]:
+                        self.learn_secret(one)
                 elif name == "headers" and isinstance(inner, dict):
                     self._learn_tool_headers(inner)
                 else:
                     self._learn_json(inner)
+            if _is_named_pair(value):
+                self.learn_secret(value["value"])
         elif isinstance(value, list):
             for inner in value:
                 self._learn_json(inner)
@@ -200,49 +148,56 @@ class Redactor:
 
     def clean(self, exchange: Exchange) -> Exchange:
         """Return an exchange without secrets."""
-        is_identity = exchange.path.endswith("/oauth/userinfo")
+        pieces = rewrite_words(exchange.pieces, self._cleaned, REDACTED) if exchange.is_stream else exchange.pieces
+        change = self._cleaned
+        if exchange.path.endswith("/oauth/userinfo"):
+            change = self._cleaned_identity
         return dataclasses.replace(
             exchange,
             path=self.text(exchange.path),
-            query=[(name, REDACTED if _is_secret_field(name) else self.text(value)) for name, value in exchange.query],
+            query=[
+                (name, REDACTED if is_secret_parameter(name) else self.text(value)) for name, value in exchange.query
+            ],
             headers={name: self.text(value) for name, value in exchange.headers.items()},
             body=None if exchange.body is None else self._body(*exchange.body),
             answer_headers=[
                 (name, self.text(value)) for name, value in exchange.answer_headers if not is_secret_header(name)
             ],
-            pieces=rewrite_pieces(
-                exchange.pieces,
-                lambda text: self._own(_without_identity(self.text(text)) if is_identity else self.text(text)),
-                is_stream=exchange.is_stream,
-            ),
+            pieces=rewrite_pieces(pieces, change, is_stream=exchange.is_stream),
             why=None if exchange.why is None else self.text(exchange.why),
         )
 
+    def _cleaned(self, text: str) -> str:
+        return self._own(self.text(text))
+
+    def _cleaned_identity(self, text: str) -> str:
+        return self._own(_without_identity(self.text(text)))
+
     def text(self, text: str) -> str:
         """Return a text without secrets."""
-        for secret, replacement in self._known():
-            if secret in text:
-                text = text.replace(secret, replacement)
-        for pattern in (_FIELD, *_LOOKS_SECRET):
+        text = self._without_known(text)
+        for pattern in (SECRET_FIELD, *LOOKS_SECRET):
             text = pattern.sub(_hide, text)
         for slug in self._slugs:
             for form in {slug, quote(slug, safe="")}:
                 text = re.sub(rf"(/workspaces/){re.escape(form)}(?![^/?#\s\"'\\])", rf"\1{SLUG}", text)
         return text
 
+    def _without_known(self, text: str) -> str:
+        for form in self._known():
+            if form in text:
+                text = text.replace(form, REDACTED)
+        return text
+
     def _own(self, text: str) -> str:
         return text if self._redact is None else self._redact(text)
 
-    def _known(self) -> list[tuple[str, str]]:
-        """All secrets, in the forms in which JSON and addresses write them; longer ones first."""
-        if self._replacements is None:
-            forms: set[str] = set()
-            for secret in self._told | self._learned:
-                for inner in (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
-                    forms |= {secret, inner, inner.replace("/", "\\/"), json.dumps(inner)[1:-1]}
-                forms |= {quote(secret, safe=""), quote(secret), quote_plus(secret)}
-            self._replacements = [(form, REDACTED) for form in sorted(forms, key=len, reverse=True)]
-        return self._replacements
+    def _known(self) -> list[str]:
+        """All secrets, in all forms; longer ones first."""
+        if self._forms is None:
+            forms = {form for secret in self._told | self._learned for form in forms_of(secret)}
+            self._forms = sorted(forms, key=lambda form: (-len(form), form))
+        return self._forms
 
     def _body(self, form: str, content: Any) -> tuple[str, Any]:
         if form == "json":
@@ -250,16 +205,21 @@ class Redactor:
             if self._redact is not None:
                 content = self._own_json(content)
         elif form == "form":
-            content = [
-                [name, REDACTED if _is_secret_field(name) else self._own(self.text(value))] for name, value in content
-            ]
+            content = [[name, REDACTED if is_secret_field(name) else self._cleaned(value)] for name, value in content]
         elif form == "text":
-            content = self._own(self.text(content))
+            content = self._own(self._form_text(self.text(content)))
         else:
             raw = base64.b64decode(content)
-            if any(secret.encode("utf-8", "surrogatepass") in raw for secret, _ in self._known()):
+            readable = raw.decode("latin-1")
+            is_secret = any(form.encode("utf-8", "surrogatepass") in raw for form in self._known())
+            if is_secret or self._form_text(readable) != readable:
                 return "text", REDACTED
         return form, content
+
+    def _form_text(self, text: str) -> str:
+        for pattern in FORM_FIELDS:
+            text = pattern.sub(_hide, text)
+        return text
 
     def _own_json(self, content: Any) -> Any:
         text = self._own(json.dumps(content, ensure_ascii=False))
@@ -270,75 +230,40 @@ class Redactor:
 
     def _json(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {self.text(name): self._json_field(name, inner) for name, inner in value.items()}
+            clean = {self.text(name): self._json_field(name, inner) for name, inner in value.items()}
+            return {**clean, "value": REDACTED} if _is_named_pair(value) else clean
         if isinstance(value, list):
             return [self._json(inner) for inner in value]
         return self.text(value) if isinstance(value, str) else value
 
     def _json_field(self, name: str, value: Any) -> Any:
-        if isinstance(value, str) and value and _is_secret_field(name):
+        if is_secret_field(name) and isinstance(value, list):
+            return [REDACTED if _is_secret_value(inner) else self._json(inner) for inner in value]
+        if is_secret_field(name) and _is_secret_value(value):
             return REDACTED
         if name == "headers" and isinstance(value, dict):  # of a tool that the platform dials
             return {self.text(key): REDACTED if isinstance(inner, str) else inner for key, inner in value.items()}
         if name == "data" and isinstance(value, str) and len(value) > 4096 and not value[:4096].count(" "):
-            return value  # an attachment in base64: nothing in it can be told from a secret
+            return self._without_known(value)  # an attachment in base64, in which anything may look like a secret
         return self._json(value)
+
+
+def _is_secret_value(value: Any) -> bool:
+    """Tell whether what stands in a field with the name of a secret is one: a schema is none."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return abs(value) >= 1000
+    return isinstance(value, str) and value != ""
+
+
+def _is_named_pair(value: Mapping[str, Any]) -> bool:
+    """Tell whether this is a secret in the form of `{"name": "X-Api-Key", "value": …}`."""
+    name = value.get("name", value.get("key"))
+    if not isinstance(name, str) or not isinstance(value.get("value"), str):
+        return False
+    return is_secret_field(name) or is_secret_header(name)
 
 
 def _without_identity(text: str) -> str:
     for name in _IDENTITY:
         text = re.sub(rf'("{name}"\s*:\s*")[^"]*', rf"\1{REDACTED}", text)
     return text
-
-
-# ------------------------------------------------------------------------------- bodies in pieces
-
-_FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-
-
-def rewrite_pieces(pieces: Sequence[Piece], change: Callable[[str], str], *, is_stream: bool) -> list[Piece]:
-    """Pass a body through `change`, an event stream event by event, and keep it in its pieces.
-
-    What `change` leaves alone stays where it was, byte for byte. What it changes arrives with the piece that
-    completed it. Bytes that are no text are left alone.
-    """
-    whole = b"".join(piece.data for piece in pieces)
-    starts = [0]
-    if is_stream:
-        starts += [found.end() for found in _FRAME_END.finditer(whole) if found.end() < len(whole)]
-    edits: list[tuple[int, int, bytes]] = []
-    for start, end in zip(starts, [*starts[1:], len(whole)]):
-        try:
-            text = whole[start:end].decode()
-        except UnicodeDecodeError:
-            continue
-        changed = change(text)
-        if changed != text:
-            edits.append((start, end, changed.encode("utf-8", "surrogatepass")))
-    if not edits:
-        return list(pieces)
-    return _edited(pieces, edits)
-
-
-def _edited(pieces: Sequence[Piece], edits: Sequence[tuple[int, int, bytes]]) -> list[Piece]:
-    out: list[Piece] = []
-    left = list(edits)
-    at = 0
-    for piece in pieces:
-        stop = at + len(piece.data)
-        data = bytearray()
-        cursor = at
-        while left and left[0][0] < stop:
-            start, end, new = left[0]
-            data += piece.data[max(cursor, at) - at : max(start, cursor) - at]
-            cursor = min(end, stop)
-            if end > stop:
-                break  # the rest of what is replaced comes with a later piece, and what replaces it as well
-            data += new
-            left.pop(0)
-        if not (left and left[0][0] < cursor and left[0][1] > stop):
-            data += piece.data[cursor - at :]
-        if data:
-            out.append(Piece(bytes(data), piece.at, piece.order))
-        at = stop
-    return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, Protocol, Union
 from urllib.parse import quote
 
 from mantyx_sync.local.answers import Later, NoAnswer, RelayedResponse
@@ -11,7 +11,8 @@ from mantyx_sync.local.frames import PieceLog
 from mantyx_sync.local.http import Request, json_response
 from mantyx_sync.local.notes import Notes
 from mantyx_sync.local.recording import BROKEN, CLIENT_LEFT, COMPLETE, NO_ANSWER
-from mantyx_sync.local.redaction import SLUG, is_secret_header
+from mantyx_sync.local.redaction import SLUG
+from mantyx_sync.local.secret_looks import is_secret_header
 
 if TYPE_CHECKING:
     import requests
@@ -75,16 +76,27 @@ class Upstream:
     Args:
         credentials: Who asks where.
         session: A `requests.Session` of the caller's.
+        on_token: Is told each token that a token source gives.
     """
 
-    def __init__(self, credentials: Credentials, session: requests.Session | None) -> None:
+    def __init__(
+        self, credentials: Credentials, session: requests.Session | None, on_token: Callable[[str], None]
+    ) -> None:
         # Imported here: the embedded servers do without requests, and only this one asks another server.
         from mantyx_sync.transport.auth import BearerAuth, TokenAuth
 
         source = credentials.token_source
+
+        def told(reason: Any) -> str:
+            assert source is not None
+            token = source(reason)
+            if isinstance(token, str):
+                on_token(token.strip())
+            return token
+
         self._slug = credentials.workspace_slug
         self._own = _transport(
-            credentials.base_url, session, TokenAuth(source) if source is not None else BearerAuth(credentials.reveal())
+            credentials.base_url, session, TokenAuth(told) if source is not None else BearerAuth(credentials.reveal())
         )
         self._bare = _transport(credentials.base_url, session, None)
 

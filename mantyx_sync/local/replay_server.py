@@ -14,7 +14,7 @@ from mantyx_sync.local.frames import PieceLog
 from mantyx_sync.local.http import Request, Response, json_response
 from mantyx_sync.local.loop import Timer
 from mantyx_sync.local.loopback import LoopbackServer
-from mantyx_sync.local.matching import Asked, Comparison, compare, short_path, without_slug
+from mantyx_sync.local.matching import Asked, Comparison, compare, is_path, short_path, without_slug
 from mantyx_sync.local.playback import Plan, Tape
 from mantyx_sync.local.playing import Playing
 from mantyx_sync.local.recording import Exchange, decode_body, read_recording
@@ -169,7 +169,7 @@ class ReplayServer(LoopbackServer):
 
     def _read(self, request: Request) -> Asked:
         path, _, query = request.target.partition("?")
-        body = decode_body(request.body, request.headers.get("content-type", ""))
+        body = decode_body(request.body, request.headers)
         if body is not None and self._redact is not None and body[0] != "base64":
             text = body[1] if body[0] == "text" else json.dumps(body[1], ensure_ascii=False)
             changed = self._redact(text)
@@ -183,7 +183,7 @@ class ReplayServer(LoopbackServer):
         return [
             exchange
             for exchange in self._tape.exchanges
-            if exchange.method == asked.method and without_slug(exchange.path) == asked.path
+            if exchange.method == asked.method and is_path(exchange.path, asked.path)
         ]
 
     def _find(self, asked: Asked) -> tuple[Exchange | None, Comparison | None]:
