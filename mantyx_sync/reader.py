@@ -111,6 +111,9 @@ class RunReader:
         self.outcome: RunResult | BaseException | None = None
         self.is_closed = False
         self.has_key = has_key
+        self.abort_timeout: float | None = None
+        self.was_told = False
+        """The server knows that the run is given up."""
         self._pid = os.getpid()
         self._api = api
         self._stream_url = stream_url

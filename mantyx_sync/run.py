@@ -236,19 +236,34 @@ class Run(Timed):
         """Free what `close` frees without waiting for the thread to end."""
         self._reader.close(join=0.0)
 
-    def abort(self, timeout: float = ABORT_TIMEOUT_S) -> None:
+    @property
+    def abort_timeout(self) -> float:
+        """How long giving the run up may take where nobody says: its block is left, its time is up, Ctrl-C.
+
+        See `abort`. Whoever would rather wait than leave a run behind sets more.
+        """
+        return self._reader.abort_timeout or ABORT_TIMEOUT_S
+
+    @abort_timeout.setter
+    def abort_timeout(self, timeout: float) -> None:
+        self._reader.abort_timeout = seconds(timeout, "abort_timeout")
+
+    def abort(self, timeout: float | None = None) -> bool:
         """Give the run up: ask the server to cancel it, and free everything. Raises nothing if it cannot be asked.
+
+        Returns whether the server heard of it, now or before, or the run had ended: with `False` it may go on.
 
         Calls whose handlers are at work are answered with an error, since the server waits for them before it ends
         the run (wire §9). A run that was closed is given up as well.
 
         Args:
             timeout: Seconds to wait for a connection, again for the answer, and half as long for those of the calls.
+                `None` takes `abort_timeout`.
 
         Raises:
             MantyxConfigError: `timeout` is not a number above 0.
         """
-        abort(self._api, self._reader, timeout=seconds(timeout, "timeout"))
+        return abort(self._api, self._reader, timeout=None if timeout is None else seconds(timeout, "timeout"))
 
     def __enter__(self: _RunT) -> _RunT:
         return self

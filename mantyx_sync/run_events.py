@@ -28,21 +28,27 @@ ABORT_TIMEOUT_S = 0.4
 
 
 def abort(
-    api: WorkspaceAPI, reader: RunReader, error: BaseException | None = None, timeout: float = ABORT_TIMEOUT_S
-) -> None:
+    api: WorkspaceAPI, reader: RunReader, error: BaseException | None = None, timeout: float | None = None
+) -> bool:
     """Give a run up: ask the server to cancel it, wait for that less than a second, and free everything.
+
+    Tells whether no run goes on that nobody meant to: it has ended, is left on purpose, or the server was told.
 
     Args:
         timeout: Seconds to connect, and again for the answer; if there are tools, half as long to answer calls that
-            are at work, and again for the end of the run, which may be waiting for a call that is under way.
+            are at work, and again for the end of the run, which may be waiting for a call that is under way. `None`
+            takes the run's own, else `ABORT_TIMEOUT_S`.
         error: What ended the wait; see `is_left`.
     """
     if not reader.is_followed_here:
-        return
+        return True
+    timeout = timeout or reader.abort_timeout or ABORT_TIMEOUT_S
+    is_wanted = (not reader.done.is_set() or reader.was_let_go) and not is_left(error, has_key=reader.has_key)
     try:
-        if (not reader.done.is_set() or reader.was_let_go) and not is_left(error, has_key=reader.has_key):
+        if is_wanted and not reader.was_told:
             has_tools = reader.calls.has_tools
             api.give_up_run(reader.run_id, [reader.calls], timeout, timeout)
+            reader.was_told = True
             if has_tools:  # a call may be under way to us; without its answer the run would not end
                 reader.done.wait(timeout / 2)
     except Exception as failure:  # a hook or token source of the caller's may raise whatever it likes
@@ -50,6 +56,7 @@ def abort(
         log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, why)
     finally:  # also when Ctrl-C is pressed again meanwhile
         reader.close(join=0.2)
+    return reader.was_told or not is_wanted
 
 
 def is_left(error: BaseException | None, *, has_key: bool) -> bool:
@@ -77,9 +84,9 @@ def outcome_again(error: BaseException) -> BaseException:
 def timed_out(api: WorkspaceAPI, reader: RunReader) -> MantyxTimeoutError:
     """Give a run up whose time is over; return the error that says so."""
     last_seq = reader.last_seq
-    abort(api, reader)
+    how = "and was cancelled" if abort(api, reader) else "and may go on: the server could not be asked to cancel it"
     return MantyxTimeoutError(
-        f"run {reader.run_id} did not end in time and was cancelled (last seq {last_seq})",
+        f"run {reader.run_id} did not end in time {how} (last seq {last_seq})",
         run_id=reader.run_id,
         last_seq=last_seq,
     )

@@ -12,7 +12,7 @@ import requests
 
 import mantyx_sync.api
 import mantyx_sync.many
-from mantyx_sync import MantyxClient, MantyxTimeoutError, ToolContext, tool
+from mantyx_sync import MantyxClient, MantyxNetworkError, MantyxTimeoutError, ToolContext, tool
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.tools.executor import ToolExecutor
 from mantyx_sync.workspace import Workspace
@@ -116,6 +116,37 @@ def test_a_second_ctrl_c_while_a_run_is_given_up_frees_it_all_the_same(monkeypat
         with pytest.raises(KeyboardInterrupt):
             run.abort()
         assert is_ended("mantyx-run")
+
+
+def test_giving_a_run_up_tells_whether_the_server_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    with quiet() as server, quick_client(server) as client:
+        run = client.start_agent(**SPEC)
+        run.abort_timeout = 2.5
+        assert run.abort_timeout == 2.5
+        timeouts: list[Any] = []
+
+        def unreachable(_api: Any, _run_id: str, timeout: Any, _deadline: float) -> None:
+            timeouts.append(timeout)
+            raise MantyxNetworkError("the server is away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(mantyx_sync.api.WorkspaceAPI, "cancel_run", unreachable)
+            assert run.abort() is False
+            assert run.abort(0.1) is False
+        assert timeouts == [2.5, 0.1]
+        assert run.abort() is True
+        assert run.abort() is True
+        assert server.count("cancel") == 1, "it was told before"
+
+
+def test_a_time_out_says_so_if_the_run_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any) -> None:
+        raise MantyxNetworkError("the server is away")
+
+    monkeypatch.setattr(mantyx_sync.api.WorkspaceAPI, "cancel_run", unreachable)
+    words = "may go on: the server could not be asked to cancel it"
+    with quiet() as server, quick_client(server) as client, pytest.raises(MantyxTimeoutError, match=words):
+        client.start_agent(**SPEC).result(timeout=0.05)
 
 
 def test_a_hook_that_raises_while_a_run_is_given_up_hides_no_time_out() -> None:

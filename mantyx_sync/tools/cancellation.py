@@ -19,7 +19,7 @@ class Cancellation(threading.Event):
     def __init__(self) -> None:
         super().__init__()
         self._guard = threading.Lock()
-        self._callbacks: List[Callable[[], None]] = []
+        self._callbacks: List[Callable[[], object]] = []
 
     def set(self) -> None:
         """Cancel. Again changes nothing."""
@@ -29,7 +29,7 @@ class Cancellation(threading.Event):
         for callback in callbacks:
             callback()
 
-    def add(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def add(self, callback: Callable[[], object]) -> Callable[[], None]:
         """Have `callback` run when it is set: at once, on this thread, if it is set already.
 
         It must neither block nor raise. Returns a function that takes it back.
@@ -41,7 +41,7 @@ class Cancellation(threading.Event):
         callback()
         return lambda: None
 
-    def _take_back(self, callback: Callable[[], None]) -> None:
+    def _take_back(self, callback: Callable[[], object]) -> None:
         with self._guard:
             if callback in self._callbacks:
                 self._callbacks.remove(callback)
