@@ -7,14 +7,14 @@ import io
 import json
 import sys
 import threading
-from typing import Any, Callable, Iterator
+from typing import Any, Iterator
 
 import pytest
 
 from mantyx_sync.cli import main
 from mantyx_sync.local import LocalServer, ModelRequest, Pause, ScriptedModel
 
-__all__ = ["SETTINGS", "Cli", "Stop", "serving", "use_server", "variables", "wait_for"]
+__all__ = ["SETTINGS", "Cli", "Stop", "serving", "use_server", "variables"]
 
 SETTINGS = ("MANTYX_API_KEY", "MANTYX_ACCESS_TOKEN", "MANTYX_WORKSPACE_SLUG", "MANTYX_BASE_URL", "MANTYX_LOG")
 
@@ -49,16 +49,6 @@ class Stop:
 
     def __call__(self, _request: ModelRequest) -> Any:
         return [["It was ", Pause(self.go, self.reached), "shipped."]]
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    """Wait until something is so."""
-    pause = threading.Event()
-    for _ in range(1000):
-        if is_so():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not come about")
 
 
 class Cli:

@@ -6,11 +6,11 @@ import contextlib
 import http.client
 import json
 import socket
-import threading
 from dataclasses import dataclass
 from typing import Any, Iterable, Iterator, Mapping, Optional
 
 from mantyx_sync.local import LocalServer, ModelRequest, ScriptedModel
+from tests.waiting import wait_until  # noqa: F401 - some modules still look for it here
 
 DEADLINE_S = 10.0
 
@@ -175,13 +175,3 @@ def raw_request(method: str, path: str, *headers: str) -> bytes:
         *headers,
     ]
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
-
-
-def wait_until(condition: Any, *, deadline: float = DEADLINE_S) -> None:
-    """Wait for a condition that no event announces."""
-    tick = threading.Event()
-    for _ in range(int(deadline / 0.005)):
-        if condition():
-            return
-        tick.wait(0.005)
-    raise AssertionError("the condition did not come true in time")

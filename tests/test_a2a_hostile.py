@@ -48,7 +48,7 @@ from tests.a2a_agents import (
 )
 from tests.a2a_callers import Caller, Failed, message
 from tests.a2a_served import Serve, answer_text, serving
-from tests.plain_http import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

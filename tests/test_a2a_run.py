@@ -26,7 +26,8 @@ from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.tools.refs import ToolRef
 from mantyx_sync.tools.registry import Registry
 from tests.a2a_agents import Agent, Call, Fail, Raw, always, card_v03, card_v1, in_turn, message_v1, task_v03, task_v1
-from tests.wire import silent_port, wait_until
+from tests.waiting import wait_until
+from tests.wire import silent_port
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

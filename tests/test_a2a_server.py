@@ -19,7 +19,8 @@ from mantyx_sync.events import ToolFile, ToolFiles
 from mantyx_sync.local import Failure, LocalServer, Pause, Text, ToolUse
 from tests.a2a_callers import Caller, Failed, Stream, hello, make_app, message, wait
 from tests.a2a_served import Held, Serve, Served, answer_text, folded, held, record_of, serving
-from tests.plain_http import Recorder, wait_until
+from tests.plain_http import Recorder
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -27,8 +27,8 @@ from mantyx_sync.a2a.server.tasks import TaskRecord
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse, faults
 from tests.a2a_callers import DEADLINE_S, Caller, Failed, connected, hello, make_app, message, wait
 from tests.a2a_served import Held, Serve, Served, answer_text, folded, held, record_of, serving
-from tests.plain_http import wait_until
 from tests.processes import Child
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -11,7 +11,8 @@ import pytest
 from mantyx_sync import backlog as backlog_module
 from mantyx_sync.backlog import Backlog, Gap
 from mantyx_sync.events import NO_SEQ
-from tests.wire import DEADLINE_S, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -23,6 +23,7 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from mantyx_sync.errors import MantyxError, MantyxNetworkError, MantyxProtocolError, MantyxServerError
 from mantyx_sync.transport.body import Body, BodyBroken, BodyIdle, Release
 from mantyx_sync.transport.http import HttpTransport
+from tests.waiting import wait_until
 
 from .wire import (
     DEADLINE_S,
@@ -37,7 +38,6 @@ from .wire import (
     silent_port,
     stream_head,
     transport,
-    wait_until,
 )
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

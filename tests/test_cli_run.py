@@ -28,8 +28,9 @@ from mantyx_sync.local import (
     Usage,
 )
 from mantyx_sync.local.faults import Effect, Fault, answer, cut, drop
+from tests.waiting import wait_until
 
-from .cli_calls import SETTINGS, Cli, use_server, wait_for
+from .cli_calls import SETTINGS, Cli, use_server
 
 ROOT = Path(__file__).parent.parent
 
@@ -474,7 +475,7 @@ def test_a_run_whose_time_is_up_is_cancelled(cli: Cli, serve: Serve) -> None:
     assert cli("run", "Where?", "--timeout", "1", "--json") == 5
     assert "did not end in time" in cli.err
     assert cli.json["status"] == "timed_out"
-    wait_for(lambda: server.runs[0].status == "cancelled")
+    wait_until(lambda: server.runs[0].status == "cancelled")
 
 
 def test_a_run_that_somebody_else_cancels_has_failed(cli: Cli, serve: Serve) -> None:
@@ -492,7 +493,7 @@ def test_a_signal_cancels_the_run_and_leaves_nothing(cli: Cli, serve: Serve, num
     before = [signal.getsignal(known) for known in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
     server = serve([["It was ", lambda _: os.kill(os.getpid(), number), Pause(threading.Event())]])
     assert cli("run", "Where?", "--stream") == code
-    wait_for(lambda: server.runs[0].status == "cancelled")
+    wait_until(lambda: server.runs[0].status == "cancelled")
     assert [signal.getsignal(known) for known in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
@@ -525,7 +526,7 @@ def test_a_signal_leaves_an_attached_run_to_itself(cli: Cli, serve: Serve) -> No
         assert reached.wait(10)
 
         def interrupt() -> None:
-            wait_for(lambda: any(request.route == "stream" for request in server.requests))
+            wait_until(lambda: any(request.route == "stream" for request in server.requests))
             os.kill(os.getpid(), signal.SIGINT)
 
         watch = threading.Thread(target=interrupt)

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from mantyx_sync.local import ModelRequest, Pause, ToolUse
+from tests.waiting import wait_until
 
-from .cli_calls import Stop, serving, variables, wait_for
+from .cli_calls import Stop, serving, variables
 from .terminal import program
 
 if sys.platform == "win32":
@@ -65,7 +66,7 @@ def test_ctrl_c_cancels_the_run_within_a_second(shop: Path) -> None:
         run.type("\x03")
         assert run.ends() == 130
         assert time.monotonic() - pressed < 2.0, "a second, and what a busy machine adds"
-        wait_for(lambda: server.runs[0].status == "cancelled")
+        wait_until(lambda: server.runs[0].status == "cancelled")
         assert run.display.lines[-1].startswith(f"interrupted: run {server.runs[0].id}")
         assert "Traceback" not in run.raw.decode()
         assert run.display.column == 0
@@ -82,7 +83,7 @@ def test_a_reader_that_goes_away_cancels_the_run_quietly() -> None:
             out.close()
             assert run.ends() == 141
             assert run.display.lines == [], "nothing is said"
-        wait_for(lambda: server.runs[0].status == "cancelled")
+        wait_until(lambda: server.runs[0].status == "cancelled")
 
 
 def test_a_conversation_with_an_answer_that_is_stopped() -> None:
@@ -109,6 +110,6 @@ def test_a_conversation_with_an_answer_that_is_stopped() -> None:
             [session] = server.sessions
             assert f"go on with: mantyx-sync chat --session {session.id}" in "".join(chat.display.lines)
         first, *_ = server.runs
-        wait_for(lambda: first.status == "cancelled")
+        wait_until(lambda: first.status == "cancelled")
         assert [message["content"] for message in session.messages] == ["One\nTwo", "You said 'One\\nTwo'."]
         assert session.status == "active"

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from mantyx_sync.tools.deadlines import Deadlines
-from tests.wire import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

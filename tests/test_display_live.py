@@ -34,7 +34,8 @@ from mantyx_sync.events import decode
 from mantyx_sync.local import Failure, LocalServer, Pause, ScriptedModel, Thinking, ToolUse
 from mantyx_sync.surroundings import notebook_shell
 from tests.scripted_runs import SPEC, quick_client
-from tests.wire import DEADLINE_S, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

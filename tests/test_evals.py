@@ -45,7 +45,8 @@ from mantyx_sync.tools.executor import ToolExecutor
 from mantyx_sync.tools.function import tool
 from mantyx_sync.transport.auth import BearerAuth
 from mantyx_sync.transport.retry import Backoff
-from tests.wire import DEADLINE_S, Gone, Peer, WireServer, chunk, head, stream_head, transport, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S, Gone, Peer, WireServer, chunk, head, stream_head, transport
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -16,7 +16,7 @@ from mantyx_sync.tools import executor as executor_module
 from mantyx_sync.tools.executor import Place, ToolExecutor
 from mantyx_sync.tools.line import Line
 from tests.processes import Child
-from tests.wire import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

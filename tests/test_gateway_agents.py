@@ -24,7 +24,7 @@ from tests.gateway_client import (
     read_reply,
     request,
 )
-from tests.plain_http import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -41,6 +41,7 @@ from mantyx_sync.transport.auth import BearerAuth
 from mantyx_sync.transport.body import Release
 from mantyx_sync.transport.http import HttpTransport, encode_json
 from mantyx_sync.transport.retry import Repeat
+from tests.waiting import wait_until
 
 from .wire import (
     DEADLINE_S,
@@ -55,7 +56,6 @@ from .wire import (
     stream_head,
     transport,
     unused_port,
-    wait_until,
 )
 
 pytestmark = pytest.mark.usefixtures("no_leaks", "plain_environment")

@@ -48,7 +48,8 @@ from tests.scripted_runs import (
     stream,
     wait_for,
 )
-from tests.wire import Gone, Peer, Request, wait_until
+from tests.waiting import wait_until
+from tests.wire import Gone, Peer, Request
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 KEY = "task 1:änd more"

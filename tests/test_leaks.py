@@ -13,7 +13,7 @@ import pytest
 
 from mantyx_sync import MantyxClient, MantyxRunError, ToolContext, tool
 from mantyx_sync.local import Failure, LocalServer, ModelRequest, Pause, ScriptedModel, ToolUse
-from tests.wire import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

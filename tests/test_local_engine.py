@@ -35,8 +35,8 @@ from tests.plain_http import (
     start,
     stream,
     types,
-    wait_until,
 )
+from tests.waiting import wait_until
 
 
 def post_result(server: LocalServer, run_id: str, tool_use_id: str, **body: Any) -> int:

@@ -14,7 +14,8 @@ from mantyx_sync.local import Failure, LocalServer, ModelRequest, Pause, RuleMod
 from mantyx_sync.local import TurnEnd as End
 from mantyx_sync.local.faults import answer, cut
 from mantyx_sync.local.scoring import SCORER_TYPES
-from tests.plain_http import DEADLINE_S, ORDER_TOOL, request, wait_until
+from tests.plain_http import DEADLINE_S, ORDER_TOOL, request
+from tests.waiting import wait_until
 
 AGENT = {"systemPrompt": "You help."}
 HELLO_SET: dict[str, Any] = {

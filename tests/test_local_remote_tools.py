@@ -27,7 +27,8 @@ from mantyx_sync import (
 from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from tests.a2a_agents import Agent, always, in_turn, message_v1, task_v1
 from tests.mcp_http_server import Call, McpWire
-from tests.wire import DEADLINE_S, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

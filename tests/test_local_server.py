@@ -46,8 +46,8 @@ from tests.plain_http import (
     run_to_end,
     start,
     stream,
-    wait_until,
 )
+from tests.waiting import wait_until
 
 HELLO = ScriptedModel([["Hello ", "world"]])
 CALL = ScriptedModel([[ToolUse("get_order", {"order_id": "17"})], ["It is on its way."]])

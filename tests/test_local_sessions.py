@@ -13,7 +13,8 @@ import pytest
 from mantyx_sync.local import Failure, LocalServer, ModelRequest, Pause, ScriptedModel, ToolUse
 from mantyx_sync.local.faults import answer, lose_answer
 from mantyx_sync.local.sessions import RETAINED_RESULT_BYTES
-from tests.plain_http import DEADLINE_S, ORDER_TOOL, Answer, answer_calls, request, stream, wait_until
+from tests.plain_http import DEADLINE_S, ORDER_TOOL, Answer, answer_calls, request, stream
+from tests.waiting import wait_until
 
 NOTE_TOOL = {"kind": "local", "name": "note", "retain": True}
 PDF = {

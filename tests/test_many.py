@@ -36,7 +36,8 @@ from mantyx_sync.many import run_many
 from mantyx_sync.progress import Progress
 from tests.processes import Child, environment
 from tests.scripted_runs import quick_client, quickly
-from tests.wire import DEADLINE_S, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

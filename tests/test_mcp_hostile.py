@@ -35,11 +35,11 @@ from mantyx_sync.mcp.patience import Patience
 from mantyx_sync.mcp.process import Grace
 from mantyx_sync.mcp.results import McpResult
 from mantyx_sync.mcp.sse_messages import SseMessages
+from tests.waiting import wait_until
 
 from .mcp_fake import FakeServer
 from .mcp_http_server import Call, McpWire
 from .mcp_stdio import client_of, text_of
-from .wire import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

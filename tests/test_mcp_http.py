@@ -36,9 +36,10 @@ from mantyx_sync.mcp.errors import (
     McpStatusError,
 )
 from mantyx_sync.mcp.http import HttpChannel
+from tests.waiting import wait_until
 
 from .mcp_http_server import STATELESS, Call, McpWire, text_result
-from .wire import DEADLINE_S, WireServer, answer, chunk, head, stream_head, unused_port, wait_until
+from .wire import DEADLINE_S, WireServer, answer, chunk, head, stream_head, unused_port
 
 pytestmark = pytest.mark.usefixtures("no_leaks", "plain_environment")
 

@@ -24,7 +24,7 @@ from mantyx_sync.mcp.process import Grace
 from mantyx_sync.mcp.stdio import StdioChannel
 from tests.mcp_stdio import QUICK, Traces, client_of, command, is_running, text_of
 from tests.processes import Child
-from tests.wire import wait_until
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.usefixtures("no_leaks"),

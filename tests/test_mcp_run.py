@@ -48,7 +48,8 @@ from mantyx_sync.tools.refs import ToolRef
 from mantyx_sync.tools.registry import Registry
 from tests.mcp_http_server import Call, McpWire
 from tests.processes import Child
-from tests.wire import DEADLINE_S, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -27,7 +27,7 @@ from mantyx_sync.mcp.polled_pipes import PolledOutlet
 from mantyx_sync.mcp.stderr_tail import KEPT_BYTES, last_lines
 from mantyx_sync.mcp.stdio import StdioChannel
 from tests.mcp_stdio import QUICK, Traces, client_of, command, is_running, text_of
-from tests.wire import wait_until
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.usefixtures("no_leaks"),

@@ -35,19 +35,8 @@ from mantyx_sync.transport.flight import SingleFlight
 from mantyx_sync.transport.http import HttpTransport
 from mantyx_sync.transport.retry import Repeat
 from mantyx_sync.transport.secret import Secret
-from tests.wire import (
-    DEADLINE_S,
-    Gone,
-    Peer,
-    WireServer,
-    answer,
-    chunk,
-    head,
-    refuse,
-    stream_head,
-    transport,
-    wait_until,
-)
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S, Gone, Peer, WireServer, answer, chunk, head, refuse, stream_head, transport
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

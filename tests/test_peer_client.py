@@ -29,7 +29,8 @@ from mantyx_sync.local import (
     Usage,
 )
 from mantyx_sync.local.faults import answer, cut, rate_limited
-from tests.plain_http import DEADLINE_S, ORDER_TOOL, wait_until
+from tests.plain_http import ORDER_TOOL
+from tests.waiting import wait_until
 
 PEER = os.environ.get("MANTYX_PEER_PYTHON")
 pytestmark = [
@@ -329,7 +330,7 @@ def test_it_repeats_a_tool_result_that_met_a_busy_server() -> None:
     with LocalServer(ScriptedModel([[ToolUse("get_order", {"order_id": "1"})], "Done."])) as server:
         busy = server.faults.add(answer(503, {"error": "busy"}), route="tool_results")
         shown = peer(server, 'show(text=client.run_agent(system_prompt="x", prompt="y", tools=[order_tool]).text)')
-        wait_until(lambda: server.runs[0].is_terminal, deadline=DEADLINE_S)
+        wait_until(lambda: server.runs[0].is_terminal)
     assert (shown["text"], busy.hits) == ("Done.", 1)
 
 

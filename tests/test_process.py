@@ -13,7 +13,8 @@ from mantyx_sync.local import LocalServer, ModelRequest, Pause, ScriptedModel, T
 from mantyx_sync.local.faults import silent
 from tests.effort import IS_THOROUGH
 from tests.processes import Child
-from tests.wire import Peer, WireServer, head, stream_head, wait_until
+from tests.waiting import wait_until
+from tests.wire import Peer, WireServer, head, stream_head
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

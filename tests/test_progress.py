@@ -19,7 +19,8 @@ from mantyx_sync.local import LocalServer, ScriptedModel
 from mantyx_sync.many import run_many
 from mantyx_sync.progress import Reporting, _close_at_exit
 from mantyx_sync.progress_bars import LineReporter, RichReporter, TqdmReporter, is_installed, reporter_named
-from tests.wire import DEADLINE_S, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -42,7 +42,8 @@ from tests.scripted_runs import (
     stream,
     wait_for,
 )
-from tests.wire import DEADLINE_S, unused_port, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S, unused_port
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -57,7 +57,8 @@ from tests.scripted_runs import (
     stream,
     wait_for,
 )
-from tests.wire import DEADLINE_S, Gone, Peer, Request, WireServer, chunk, head, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S, Gone, Peer, Request, WireServer, chunk, head
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -34,7 +34,8 @@ from mantyx_sync.session_info import SessionEventsPage, SessionInfo, SessionPage
 from tests.plain_http import Recorder
 from tests.processes import Child
 from tests.scripted_runs import quick_client, quickly
-from tests.wire import DEADLINE_S, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

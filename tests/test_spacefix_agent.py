@@ -16,8 +16,8 @@ from mantyx_sync.spacefix import Agent, SpaceFixRegistrationError, link
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
 from mantyx_sync.transport.http import HttpTransport
 from tests import recording_gateway
-from tests.plain_http import wait_until
 from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -11,8 +11,8 @@ import pytest
 from mantyx_sync import MantyxClient, MantyxConfigError, ToolContext, ToolError, tool
 from mantyx_sync.local import Failure, LocalServer, ModelRequest, Pause, ScriptedModel, ToolUse
 from mantyx_sync.spacefix import Agent, agent_tool
-from tests.plain_http import wait_until
 from tests.recording_gateway import RecordingGateway
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -31,8 +31,8 @@ from mantyx_sync.spacefix.trace import Span
 from mantyx_sync.tools.deadlines import Deadlines
 from mantyx_sync.transport.body import Release
 from tests import recording_gateway
-from tests.plain_http import wait_until
 from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -18,9 +18,9 @@ from mantyx_sync.spacefix import Agent, SpaceFixRegistrationError, link
 from mantyx_sync.spacefix.reconnect import ReconnectPolicy
 from mantyx_sync.transport.signals import stop_signals
 from tests import recording_gateway
-from tests.plain_http import wait_until
 from tests.processes import Child
 from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

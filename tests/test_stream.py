@@ -23,6 +23,7 @@ from mantyx_sync.transport.http import HttpTransport
 from mantyx_sync.transport.retry import Backoff, Reconnect
 from mantyx_sync.transport.sse import parse_frame
 from mantyx_sync.transport.stream import EventStream, StreamLost
+from tests.waiting import wait_until
 
 from .wire import (
     DEADLINE_S,
@@ -36,7 +37,6 @@ from .wire import (
     stream_head,
     transport,
     unused_port,
-    wait_until,
 )
 
 pytestmark = pytest.mark.usefixtures("no_leaks")

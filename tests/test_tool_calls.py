@@ -28,7 +28,7 @@ from mantyx_sync import (
 )
 from mantyx_sync.limits import MAX_TOOL_ERROR_BYTES, MAX_TOOL_RESULT_BYTES
 from mantyx_sync.local import LocalServer, ModelRequest, ScriptedModel, ToolUse
-from tests.wire import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -30,7 +30,8 @@ from mantyx_sync.local import Failure, LocalServer, Pause, ScriptedModel, ToolUs
 from mantyx_sync.local.faults import answer
 from mantyx_sync.tools.results import ToolResult
 from tests.processes import Child
-from tests.wire import DEADLINE_S, wait_until
+from tests.waiting import wait_until
+from tests.wire import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

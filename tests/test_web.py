@@ -54,7 +54,7 @@ from mantyx_sync.web import (
 from tests.processes import Child
 from tests.scripted_runs import RUN_ID, SPEC, RunServer, delta, quick_client, quickly, refusal, reply, result, snapshot
 from tests.scripted_runs import stream as played
-from tests.wire import wait_until
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 

@@ -30,6 +30,7 @@ from mantyx_sync.transport.auth import BearerAuth
 from mantyx_sync.transport.http import HttpTransport
 from mantyx_sync.transport.retry import Backoff, RetryPolicy
 from mantyx_sync.transport.url import BaseURL
+from tests.waiting import wait_until
 
 __all__ = [
     "Gone",
@@ -338,12 +339,3 @@ class silent_port:
         for filler in self._fillers:
             filler.close()
         self._listener.close()
-
-
-def wait_until(condition: Callable[[], object], why: str, deadline_s: float = DEADLINE_S) -> None:
-    """Wait until `condition()` is true; fail with `why` at the deadline."""
-    pause = threading.Event()
-    deadline = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < deadline, why
-        pause.wait(0.005)

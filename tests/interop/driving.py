@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any, Callable
 
 from mantyx_sync.mcp.client import McpClient
@@ -11,18 +9,9 @@ from mantyx_sync.mcp.errors import McpRequestError
 
 from .mcp_rows import Server
 
-__all__ = ["Scenario", "refusal_of", "soon", "text_of"]
+__all__ = ["Scenario", "refusal_of", "text_of"]
 
 Scenario = Callable[[McpClient, Server], None]
-
-
-def soon(condition: Callable[[], object], why: str, seconds: float = 10.0) -> None:
-    """Wait until a condition is true; fail with `why` if it does not become so."""
-    pause = threading.Event()
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, why
-        pause.wait(0.01)
 
 
 def text_of(client: McpClient, name: str, **arguments: Any) -> str:

@@ -14,8 +14,9 @@ from mantyx_sync.mcp.channel import Cancellation, Era
 from mantyx_sync.mcp.client import McpClient
 from mantyx_sync.mcp.content import McpEmbeddedResource, McpImage, McpResourceLink, McpText
 from mantyx_sync.mcp.errors import McpCancelled, McpRequestError
+from tests.waiting import wait_until
 
-from .driving import Scenario, refusal_of, soon, text_of
+from .driving import Scenario, refusal_of, text_of
 from .mcp_rows import Server
 
 __all__ = ["SCENARIOS"]
@@ -173,7 +174,7 @@ def log_lines_arrive_as_the_level_wants(client: McpClient, server: Server) -> No
     with server.client(on_log=lines.append) as other:
         other.set_log_level("debug")
         assert "Started" in text_of(other, "toggle-simulated-logging")
-        soon(lambda: lines, "no line came")
+        wait_until(lambda: lines, "no line came")
         assert "message" in str(lines[0].data)
         assert "Stopped" in text_of(other, "toggle-simulated-logging")
 
@@ -181,7 +182,9 @@ def log_lines_arrive_as_the_level_wants(client: McpClient, server: Server) -> No
 @scenario
 def roots_are_answered(client: McpClient, server: Server) -> None:
     with server.client(roots=["/tmp"]) as other:
-        soon(lambda: "get-roots-list" in {tool.name for tool in other.list_tools(refresh=True)}, "no tool for roots")
+        wait_until(
+            lambda: "get-roots-list" in {tool.name for tool in other.list_tools(refresh=True)}, "no tool for roots"
+        )
         assert "file:///tmp" in text_of(other, "get-roots-list")
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from mantyx_sync.mcp.channel import Era
 from mantyx_sync.mcp.client import McpClient
 from mantyx_sync.mcp.content import McpAudio, McpImage
+from tests.waiting import wait_until
 
-from .driving import Scenario, refusal_of, soon, text_of
+from .driving import Scenario, refusal_of, text_of
 from .mcp_rows import Server
 
 __all__ = ["SCENARIOS"]
@@ -115,7 +116,7 @@ def roots_of_the_client_are_what_it_allows(client: McpClient, server: Server) ->
     inner = Path(path_of(server, "inner"))
     inner.mkdir(exist_ok=True)
     with server.client(roots=[inner]) as other:
-        soon(
+        wait_until(
             lambda: text_of(other, "list_allowed_directories").split("\n")[1:] == [str(inner)],
             "the server does not take the client's roots",
         )

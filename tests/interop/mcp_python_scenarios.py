@@ -21,8 +21,9 @@ from mantyx_sync.mcp.content import (
     McpText,
 )
 from mantyx_sync.mcp.errors import McpCancelled, McpError, McpRequestError
+from tests.waiting import wait_until
 
-from .driving import Scenario, refusal_of, soon, text_of
+from .driving import Scenario, refusal_of, text_of
 from .mcp_rows import Server
 
 __all__ = ["SCENARIOS"]
@@ -165,7 +166,7 @@ def log_lines_arrive(client: McpClient, server: Server) -> None:
         assert text_of(other, "talk") == "talked"
         if not server.row.can("streams"):
             return
-        soon(lambda: lines and lines[-1].level == "warning", f"only {lines}")
+        wait_until(lambda: lines and lines[-1].level == "warning", f"only {lines}")
         said = [(line.level, line.data, line.logger) for line in lines]
         assert said[-2:] == [("info", "a info line", "talker"), ("warning", "a warning line", "talker")]
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any, Callable, Iterator
 
@@ -27,6 +26,7 @@ from mantyx_sync.loom import (
     run_and_wait,
 )
 from mantyx_sync.mcp import McpSessionGone
+from tests.waiting import wait_until
 
 from ..loom_double.engine import TOOLS
 from ..loom_double.scenarios import (
@@ -335,17 +335,6 @@ def worker_process(service: Double, folder: Path, *more: str) -> Iterator[subpro
                 process.kill()
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
-    pause = threading.Event()
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline
-        pause.wait(0.05)
-
-
 @pytest.mark.parametrize("stand_in", NEW_ERAS, ids=named, indirect=True)
 @pytest.mark.parametrize("where", PLACES)
 def test_a_worker_that_is_killed_and_started_again_finishes_its_task_once(
@@ -356,14 +345,14 @@ def test_a_worker_that_is_killed_and_started_again_finishes_its_task_once(
     held = len(service.double.wish()["held"])
     with worker_process(service.double, tmp_path) as first:
         if where == "in a tool":
-            wait_for(lambda: len(service.double.wish()["held"]) > held)
+            wait_until(lambda: len(service.double.wish()["held"]) > held)
             first.kill()
         assert first.wait(DEADLINE_S) == -signal.SIGKILL
     with worker_process(service.double, tmp_path) as second:
         if where == "in a tool":
             service.wish(let_go=True)
-        wait_for(lambda: service.client.get_run(run.run_id).is_terminal)
-        wait_for(lambda: list((tmp_path / "store").iterdir()) == [])
+        wait_until(lambda: service.client.get_run(run.run_id).is_terminal)
+        wait_until(lambda: list((tmp_path / "store").iterdir()) == [])
         second.send_signal(signal.SIGTERM)
         out, err = second.communicate(timeout=DEADLINE_S)
     assert second.returncode == 0
@@ -380,8 +369,8 @@ def test_two_worker_processes_with_one_store_do_each_task_once(service: OverHttp
     (tmp_path / "doing.py").write_text(f"where = ''\n{DOING}")
     runs = [started(service, "release") for _ in range(6)]
     with worker_process(service.double, tmp_path) as first, worker_process(service.double, tmp_path) as second:
-        wait_for(lambda: all(service.client.get_run(run.run_id).is_terminal for run in runs))
-        wait_for(lambda: list((tmp_path / "store").iterdir()) == [])
+        wait_until(lambda: all(service.client.get_run(run.run_id).is_terminal for run in runs))
+        wait_until(lambda: list((tmp_path / "store").iterdir()) == [])
         for process in (first, second):
             process.send_signal(signal.SIGTERM)
             assert process.wait(DEADLINE_S) == 0
@@ -396,14 +385,14 @@ def test_a_worker_that_is_told_to_stop_leaves_a_long_tool_to_the_next_one(servic
     run = started(service, "release")
     held = len(service.double.wish()["held"])
     with worker_process(service.double, tmp_path, "--grace", "0") as first:
-        wait_for(lambda: len(service.double.wish()["held"]) > held)
+        wait_until(lambda: len(service.double.wish()["held"]) > held)
         first.send_signal(signal.SIGTERM)
         _, err = first.communicate(timeout=DEADLINE_S)
         assert first.returncode == 0, err
     assert service.client.get_run(run.run_id).status == "waiting"
     with worker_process(service.double, tmp_path) as second:
         service.wish(let_go=True)
-        wait_for(lambda: service.client.get_run(run.run_id).is_terminal)
+        wait_until(lambda: service.client.get_run(run.run_id).is_terminal)
         second.send_signal(signal.SIGINT)
         assert second.wait(DEADLINE_S) == 0
     assert len(service.effects("hold")) == 1

@@ -22,8 +22,9 @@ from mantyx_sync.mcp.errors import (
     McpStatusError,
     McpVersionError,
 )
+from tests.waiting import wait_until
 
-from .driving import soon, text_of
+from .driving import text_of
 from .mcp_rows import EVERYTHING, FILESYSTEM, PYTHON, Row, running
 from .peers import HERE, children, node_script, program, python_of, version_of
 
@@ -35,7 +36,7 @@ WITH_SESSIONS = [row for row in HTTP if row.era is Era.HANDSHAKE and "stateless"
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    soon(lambda: not [t for t in threading.enumerate() if t.name.startswith("mantyx")], "a thread goes on", 3.0)
+    wait_until(lambda: not [t for t in threading.enumerate() if t.name.startswith("mantyx")], "a thread goes on", 3.0)
 
 
 def table(rows: list[Row]) -> pytest.MarkDecorator:
@@ -71,7 +72,7 @@ def test_a_server_that_dies_in_mid_call_fails_the_call_at_once(row: Row, tmp_pat
             return caught.value.sent
 
         # A connection that was idle may break a moment later than the others.
-        soon(lambda: was_sent() is False, "calls to a server that is gone are taken for sent")
+        wait_until(lambda: was_sent() is False, "calls to a server that is gone are taken for sent")
 
 
 @table(STDIO)
@@ -102,7 +103,7 @@ def test_a_node_child_that_is_killed_fails_the_call_at_once(package: str, tmp_pa
             if row is EVERYTHING[0]:
                 arguments = {"duration": 30, "steps": 1}
                 waiting = pool.submit(client.call_tool, "trigger-long-running-operation", arguments)
-                soon(lambda: waiting.running(), "the call does not begin")
+                wait_until(lambda: waiting.running(), "the call does not begin")
                 client.ping()
                 os.kill(child, signal.SIGKILL)
                 with pytest.raises(McpConnectionError) as caught:
@@ -110,7 +111,7 @@ def test_a_node_child_that_is_killed_fails_the_call_at_once(package: str, tmp_pa
                 assert caught.value.exit_code == -9
             else:
                 os.kill(child, signal.SIGKILL)
-        soon(lambda: child not in children(), "the child is not reaped")
+        wait_until(lambda: child not in children(), "the child is not reaped")
         assert client.list_tools(refresh=True)
 
 

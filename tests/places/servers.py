@@ -17,12 +17,12 @@ import struct
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Tuple
 
 from tests.processes import ROOT, environment
+from tests.waiting import wait_until
 
 __all__ = ["APP", "SERVERS", "Command", "Page", "Served", "gunicorn", "until", "uwsgi"]
 
@@ -65,12 +65,8 @@ SERVERS: dict[str, Command] = {
 
 def until(condition: Any, what: str, within: float = DEADLINE_S) -> float:
     """Wait for a condition; return how long it took."""
-    pause = threading.Event()
     start = time.monotonic()
-    while not condition():
-        took = time.monotonic() - start
-        assert took < within, f"not within {within} s: {what}"
-        pause.wait(0.01)
+    wait_until(condition, f"not yet: {what}", within)
     return time.monotonic() - start
 
 

@@ -19,6 +19,7 @@ import termios
 import threading
 import time
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
 
@@ -36,23 +37,14 @@ from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
 from mantyx_sync.local.faults import hold, hold_answer
 from mantyx_sync.local.model import Pause
 from mantyx_sync.recovery import IDEMPOTENCY_KEY
+from tests import waiting
 
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # Celery's own
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 EXAMPLE = ROOT / "examples" / "celery_batch"
 DEADLINE_S = 40.0
-
-
-def until(is_so: Callable[[], Any], why: str, within: float = DEADLINE_S) -> Any:
-    """Wait until something is so; return what it gave."""
-    pause, deadline = threading.Event(), time.monotonic() + within
-    while True:
-        found = is_so()
-        if found:
-            return found
-        assert time.monotonic() < deadline, why
-        pause.wait(0.02)
+wait_until = partial(waiting.wait_until, deadline_s=DEADLINE_S)
 
 
 def own_environment(url: str, **more: str) -> dict[str, str]:
@@ -83,7 +75,7 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                     return peer.recv(5) == b"+PONG"
                 return False
 
-            until(is_up, "Redis does not start")
+            wait_until(is_up, "Redis does not start")
             yield f"redis://127.0.0.1:{port}/0"
         finally:
             process.terminate()
@@ -123,7 +115,7 @@ class Worker:
             )
 
     def __enter__(self) -> Worker:
-        until(lambda: " ready." in self.log or self.process.poll() is not None, "the worker does not start")
+        wait_until(lambda: " ready." in self.log or self.process.poll() is not None, "the worker does not start")
         assert self.process.poll() is None, self.log
         return self
 
@@ -235,10 +227,10 @@ def test_a_killed_process_s_task_is_done_by_another_and_paid_once(app: Any, work
             "in a tool": lambda: redis.get("test:in_tool"),
             "over": lambda: redis.get("test:run_is_over"),
         }
-        until(is_there[window], f"the task does not get there: {worker.log[-1500:]}")
+        wait_until(is_there[window], f"the task does not get there: {worker.log[-1500:]}")
         first = pids(app, task)[0]
         os.kill(first, signal.SIGKILL)
-        until(lambda: len(pids(app, task)) == 2, "the task is not delivered again")
+        wait_until(lambda: len(pids(app, task)) == 2, "the task is not delivered again")
         for flag in ("test:goes_on", "test:returns"):
             redis.set(flag, 1)
         script.goes_on.set()
@@ -263,7 +255,7 @@ def test_a_task_that_is_delivered_again_after_its_result_was_stored_costs_nothin
     with serving(app, LocalServer(script.model)) as server:
         first = celery_app.held.apply_async(("Go",), task_id="task-1").get(timeout=DEADLINE_S)
         again = celery_app.held.apply_async(("Go",), task_id="task-1")
-        until(lambda: len(pids(app, again)) == 2, "the task is not delivered again")
+        wait_until(lambda: len(pids(app, again)) == 2, "the task is not delivered again")
         assert celery_app.leaves_nothing.delay().get(timeout=DEADLINE_S) == []
         assert again.get(timeout=DEADLINE_S) == first
         assert (len(server.runs), notes(app, again)) == (1, [1, 2])
@@ -278,7 +270,7 @@ def test_a_machine_that_dies_leaves_its_task_to_another_after_the_visibility_tim
     with serving(app, LocalServer(script.model)) as server:
         with Worker(redis_url, tmp_path, "--concurrency", "1", "-Q", "other", TEST_VISIBILITY_S="2") as dies:
             task = celery_app.held.apply_async(("Go",), queue="other")
-            until(script.reached.is_set, "the run does not get there")
+            wait_until(script.reached.is_set, "the run does not get there")
             dies.kill()
         app.backend.client.set("test:goes_on", 1)
         script.goes_on.set()
@@ -303,9 +295,9 @@ def test_a_warm_shutdown_finishes_what_is_under_way(app: Any, redis_url: str, tm
         with Worker(redis_url, tmp_path, "--pool", pool, "--concurrency", size, "-Q", "other") as ends:
             others = [app.tasks["celery_batch.answer"].apply_async((f"Prompt {n}",), queue="other") for n in range(6)]
             task = celery_app.held.apply_async(("Go",), queue="other")
-            until(script.reached.is_set, f"the run does not get there: {ends.log[-1500:]}")
+            wait_until(script.reached.is_set, f"the run does not get there: {ends.log[-1500:]}")
             ends.signal(signal.SIGTERM)
-            until(lambda: "Warm shutdown" in ends.log, "the worker hears nothing")
+            wait_until(lambda: "Warm shutdown" in ends.log, "the worker hears nothing")
             assert ends.process.poll() is None
             script.goes_on.set()
             assert ends.ends() == 0, ends.log[-2000:]
@@ -324,7 +316,7 @@ def test_a_cold_shutdown_leaves_the_run_to_whoever_gets_the_task(
     with serving(app, LocalServer(script.model)) as server:
         with Worker(redis_url, tmp_path, "--pool", pool, "--concurrency", "1", "-Q", "other") as ends:
             task = celery_app.held.apply_async(("Go",), queue="other")
-            until(script.reached.is_set, "the run does not get there")
+            wait_until(script.reached.is_set, "the run does not get there")
             ends.signal(signal.SIGQUIT)
             if pool == "threads":  # a thread cannot be stopped: the worker waits for it
                 script.goes_on.set()
@@ -352,7 +344,7 @@ def test_a_time_limit_of_celery_leaves_no_run_going(app: Any, worker: Worker, li
         task = test_task.apply_async(("Go",), soft_time_limit=0.5, time_limit=1 if hard else 30)
         with pytest.raises(SoftTimeLimitExceeded if limit == "soft" else TimeLimitExceeded):
             task.get(timeout=DEADLINE_S)
-        until(lambda: server.runs[0].status == "cancelled", "the run goes on")
+        wait_until(lambda: server.runs[0].status == "cancelled", "the run goes on")
         assert celery_app.leaves_nothing.delay().get(timeout=DEADLINE_S) == []
 
 
@@ -364,11 +356,11 @@ def test_a_task_that_is_revoked_has_its_run_cancelled(app: Any, worker: Worker) 
     script = Script()
     with serving(app, LocalServer(script.model)) as server:
         task = celery_app.held.delay("Go")
-        until(script.reached.is_set, "the run does not get there")
+        wait_until(script.reached.is_set, "the run does not get there")
         app.control.revoke(task.id, terminate=True)
         with pytest.raises(TaskRevokedError):
             task.get(timeout=DEADLINE_S)
-        until(lambda: server.runs[0].status == "cancelled", "the run goes on")
+        wait_until(lambda: server.runs[0].status == "cancelled", "the run goes on")
 
 
 # ------------------------------------------------------------- many prompts

@@ -14,7 +14,7 @@ from typing import Any, Callable, Iterator
 import pytest
 
 from mantyx_sync.local import LocalServer, ModelRequest, Pause, ScriptedModel, Text, Thinking, ToolUse
-from tests.wire import wait_until
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
 DEADLINE_S = 60.0

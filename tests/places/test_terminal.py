@@ -17,8 +17,9 @@ import pytest
 from mantyx_sync import MantyxClient
 from mantyx_sync.local import LocalServer, ModelRequest, Pause, RuleModel, ScriptedModel, ToolUse
 
-from ..cli_calls import Stop, serving, variables, wait_for
+from ..cli_calls import Stop, serving, variables
 from ..terminal import ROOT, program
+from ..waiting import wait_until
 
 if sys.platform == "win32":
     pytest.skip("needs a pseudo-terminal", allow_module_level=True)
@@ -62,7 +63,7 @@ def test_the_end_of_the_process_or_of_the_terminal_cancels_the_run(number: int, 
         else:
             run.process.send_signal(number)
         assert run.ends() == code
-        wait_for(lambda: server.runs[0].status == "cancelled")
+        wait_until(lambda: server.runs[0].status == "cancelled")
 
 
 def test_into_a_pipe_goes_no_escape_while_the_terminal_shows_progress(shop: Path) -> None:
@@ -100,7 +101,7 @@ def test_a_reader_of_nothing_yet_that_goes_away_cancels_the_run(tmp_path: Path) 
             run.process.stdout.close()
             assert run.ends() == 141
             assert run.display.lines == [], "nothing is said"
-        wait_for(lambda: server.runs[0].status == "cancelled")
+        wait_until(lambda: server.runs[0].status == "cancelled")
 
 
 def test_ctrl_c_does_not_wait_for_a_tool_that_is_stuck(shop: Path) -> None:
@@ -111,7 +112,7 @@ def test_ctrl_c_does_not_wait_for_a_tool_that_is_stuck(shop: Path) -> None:
             run.type("\x03")
             assert run.ends() == 130
             assert time.monotonic() - pressed < 2.0
-        wait_for(lambda: server.runs[0].status == "cancelled")
+        wait_until(lambda: server.runs[0].status == "cancelled")
 
 
 def test_ctrl_c_while_a_run_is_being_created_leaves_none_behind() -> None:
@@ -122,11 +123,11 @@ def test_ctrl_c_while_a_run_is_being_created_leaves_none_behind() -> None:
         fault = server.faults.add(hold_answer(answered), route="create")
         with program(["run", "Where?"], env=variables(server)) as run:
             assert fault.struck.wait(20)
-            wait_for(lambda: bool(server.runs))
+            wait_until(lambda: bool(server.runs))
             run.type("\x03")
             threading.Timer(0.2, answered.set).start()
             assert run.ends() == 130
-        wait_for(lambda: server.runs[0].status == "cancelled")
+        wait_until(lambda: server.runs[0].status == "cancelled")
 
 
 def test_ctrl_c_ends_the_programs_of_mcp_servers(tmp_path: Path) -> None:
@@ -144,7 +145,7 @@ def test_ctrl_c_ends_the_programs_of_mcp_servers(tmp_path: Path) -> None:
             run.type("\x03")
             assert run.ends() == 130
         pid = int((tmp_path / "pid").read_text())
-        wait_for(lambda: not Path(f"/proc/{pid}").exists())
+        wait_until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_a_flood_of_text_is_drawn_whole_and_in_time() -> None:
