@@ -620,3 +620,13 @@ def test_every_rule_is_below_our_root() -> None:
 )
 def test_numbers_read_well(made: object, expected: object) -> None:
     assert made == expected
+
+
+def test_only_a_part_of_a_conversation_says_of_how_many() -> None:
+    events = tuple(events_of("x"))
+    assert f"{len(events)} events." in html_of(SessionEventsPage("ses_1", events, total=len(events)))
+    assert f"{len(events)} events of 40." in html_of(SessionEventsPage("ses_1", events, total=40))
+
+
+def test_what_stands_side_by_side_is_parted_where_the_style_is_taken_away() -> None:
+    assert join([el("span", "a"), [el("span", "b")], "c", el("b", "d")]) == ("<span>a</span> <span>b</span>c<b>d</b>")

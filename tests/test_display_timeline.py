@@ -325,6 +325,16 @@ def test_names_are_cut_to_their_room() -> None:
     assert text_width("日本", 10) > text_width("ab", 10)
 
 
+def test_the_names_beside_the_bars_have_the_room_they_need() -> None:
+    short, long = (
+        layout(moments(run_of(called(0, name, 0.0, 1.0), total=2.0)), 880.0)
+        for name in ("find", "look_up_the_order_of_a_customer")
+    )
+    assert short.left < 100 < 200 < long.left < 0.3 * 880 + 1
+    assert "look_up_the_order_of_a_customer" in [label.text for label in long.labels]
+    check(long)
+
+
 # ------------------------------------------------------------------------------------------- the pictures
 
 
@@ -358,6 +368,8 @@ def test_the_view_has_a_picture_for_each_width() -> None:
     for picture in re.findall(r"<svg .*?</svg>", shown, re.DOTALL):
         svg_of(picture)
     assert shown.count("<svg ") == 3
+    assert '<div class="mx-drawn" hidden>' in shown  # until the style shows it, and the plain picture instead
+    assert "# tool" in shown
     assert "1,204 in · 88 out" in shown
 
 

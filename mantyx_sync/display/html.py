@@ -70,15 +70,19 @@ def escape(value: object, limit: int | None = None) -> Html:
 
 
 def join(parts: Iterable[object]) -> Html:
-    """Put parts side by side: `Html` as it is, text escaped and bounded, `None` left out, lists entered."""
+    """Put parts side by side: `Html` as it is, text escaped and bounded, `None` left out, lists entered.
+
+    Spans get a space between them: where our style is taken away, as in a notebook that is not trusted, they would run
+    into each other, and where it is there, their row does not show it.
+    """
     out: list[str] = []
     for part in parts:
         if part is None or part is False:
             continue
-        if isinstance(part, (list, tuple)):
-            out.append(join(part))
-        else:
-            out.append(escape(part, MAX_TEXT))
+        made = join(part) if isinstance(part, (list, tuple)) else escape(part, MAX_TEXT)
+        if made.startswith("<span") and out and out[-1].endswith("</span>"):
+            out.append(" ")
+        out.append(made)
     return Html("".join(out))
 
 

@@ -320,7 +320,7 @@ def _file_name(file: object) -> str:
 
 def session_events_card(page: SessionEventsPage) -> Html:
     """Show a part of a session's conversation."""
-    total = "" if page.total is None else f" of {page.total:,}"
+    total = "" if page.total in (None, len(page.events)) else f" of {page.total:,}"
     return card(
         head("Session", None, page.session_id),
         el("div", f"{plural(len(page.events), 'event')}{total}.", cls="soft small"),

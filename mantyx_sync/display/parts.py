@@ -125,8 +125,7 @@ def status_badge(status: str) -> Html:
 def mark(state: str) -> Html:
     """Make the sign of a state; readers of the screen hear the word."""
     word = _STATE_WORDS.get(state, state)
-    shown = el("span", _MARKS.get(state, "·"), aria_hidden="true")
-    return el("span", shown, el("span", word, cls="hidden"), cls="mark", title=escape(word, 60))
+    return el("span", _MARKS.get(state, "·"), cls="mark", role="img", aria_label=word, title=escape(word, 60))
 
 
 def note(tone: str, text: object, sign: str = "!") -> Html:

@@ -23,7 +23,7 @@ _DARK = """
 --mx-accent: #9db2ff; --mx-accent-bg: #232c4a; --mx-good: #7ad796; --mx-good-bg: #16321f;
 --mx-warn: #e8bb55; --mx-warn-bg: #362b10; --mx-bad: #ff9d94; --mx-bad-bg: #3e1d1b;
 --mx-bar-turn: #4a5890; --mx-bar-text: #6f8bf2; --mx-bar-think: #8a6cbd; --mx-bar-run: #38a87d; --mx-bar-wait: #626a77;
---mx-bar-post: #2f7a5f; --mx-bar-bad: #e0584c;
+--mx-bar-post: #2a6f56; --mx-bar-bad: #e0584c;
 """
 # A notebook's own theme outweighs what the machine prefers. JupyterLab and nbconvert; VS Code; Colab; Sphinx.
 _LIGHT_PLACES = ('[data-jp-theme-light="true"]', ".vscode-light", ".vscode-high-contrast-light", "[theme=light]")
@@ -172,10 +172,6 @@ style { display: none; }
 .mx-said.mx-user { background: var(--mx-accent-bg); margin-inline-start: auto; max-width: 88%; }
 .mx-said > .mx-label { margin-bottom: 2px; }
 a { color: var(--mx-accent); text-decoration: underline; text-underline-offset: 2px; }
-.mx-hidden {
-  position: absolute; width: 1px; height: 1px; margin: -1px; padding: 0; overflow: hidden; clip-path: inset(50%);
-  white-space: nowrap; border: 0;
-}
 """
 
 # What is drawn; of a picture that is a file of its own this is all there is.
@@ -206,6 +202,8 @@ _DRAWN = """
 """
 _PICTURES = """
 .mx-picture { display: block; width: 100%; height: auto; }
+.mx-drawn { display: block !important; }
+.mx-plain { display: none; }
 .mx-small-one, .mx-middle-one { display: none; }
 """
 _MIDDLE = """

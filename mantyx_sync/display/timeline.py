@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Union
 
-from mantyx_sync.display.html import Html, escape, facts
+from mantyx_sync.display.html import Html, el, escape, facts
 from mantyx_sync.display.parts import card, head, model_name, note, section_of, status_badge, token_text
 from mantyx_sync.display.timeline_layout import layout
 from mantyx_sync.display.timeline_model import Moments, moments_of
@@ -28,6 +28,7 @@ __all__ = ["Timeline", "timeline_card"]
 
 # The widths that a timeline is laid out for; which one a page shows depends on its room (see the stylesheet).
 _WIDTHS = (("wide-one", 880.0), ("middle-one", 540.0), ("small-one", 340.0))
+_PLAIN_WIDTH = 90
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ def timeline_card(timeline: Timeline) -> Html:
                 ("Started", clock(timeline.started_at) or None),
             ]
         ),
-        section_of(pictures),
+        # Where our style is taken away, drawings are as well, and leave their words: hidden there, shown by the style.
+        el("div", pictures, cls="drawn", hidden=True),
+        el("pre", escape(timeline.text(_PLAIN_WIDTH), 20_000), cls="plain"),
         section_of([note("", escape(text, 300), "i") for text in notes]) if notes else None,
     )

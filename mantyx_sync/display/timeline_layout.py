@@ -23,6 +23,8 @@ _WHOLE = 5.0
 _CROSS = 11.0  # room behind the bar of a failed call for its cross
 _SIGN = 12.0
 _PAD = 6.0
+_LEAST_NAMES = 90.0  # room for the names of rows beside their bars, in pixels,
+_MOST_NAMES = 0.3  # and as a share of the width
 
 _STEPS = [
     *(base * 10.0**power for power in range(-4, 1) for base in (1, 2, 5)),
@@ -101,7 +103,8 @@ class _Layouter:
         self._moments = moments
         self._width = width
         self._is_narrow = width < 460
-        self._left = _PAD if self._is_narrow else min(170.0, width * 0.22)
+        longest = max([text_width(row.label, FONT) for row in moments.rows], default=0.0)
+        self._left = _PAD if self._is_narrow else min(max(longest + _PAD + 11, _LEAST_NAMES), width * _MOST_NAMES)
         self._right = width - _PAD - _CROSS
         self._total = moments.total if moments.total > 0 else 1.0
         self._y = 0.0
@@ -157,8 +160,8 @@ class _Layouter:
     def _name(self, name: str, height: float) -> None:
         """Put a row's name beside its first lane, or on a line of its own."""
         if self._is_narrow:
-            self._y += 15
-            room, x, y = self._width - 2 * _PAD, _PAD, self._y - 4
+            self._y += 17
+            room, x, y = self._width - 2 * _PAD, _PAD, self._y - 5
         else:
             room, x, y = self._left - _PAD - 10, _PAD, self._y + height / 2 + 4
         text = fitted(name, room, FONT)
