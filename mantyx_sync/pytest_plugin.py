@@ -26,6 +26,7 @@ import pytest
 if TYPE_CHECKING:
     from mantyx_sync import MantyxClient
     from mantyx_sync.local import RecordingServer, ReplayServer, ScriptedServer
+    from mantyx_sync.local.api_server import ApiServer
 
 __all__ = ["mantyx_client", "mantyx_env", "mantyx_no_leaks", "mantyx_replay", "mantyx_server"]
 
@@ -240,29 +241,25 @@ def mantyx_env(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
     For code that makes its own client, in this process or in one that it starts.
     """
-    settings = _server_of(request).client_settings()
-    variables = {
-        "MANTYX_BASE_URL": settings["base_url"],
-        "MANTYX_API_KEY": settings["api_key"],
-        "MANTYX_WORKSPACE_SLUG": settings["workspace_slug"],
-    }
+    variables = _server_of(request).environment()
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("MANTYX_ACCESS_TOKEN", raising=False)
     return variables
 
 
-def _server_of(request: pytest.FixtureRequest) -> Any:
+def _server_of(request: pytest.FixtureRequest) -> ApiServer:
     name = "mantyx_replay" if "mantyx_replay" in request.fixturenames else "mantyx_server"
-    return request.getfixturevalue(name)
+    server: ApiServer = request.getfixturevalue(name)
+    return server
 
 
 def _reach_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep a proxy that the environment names out of the way of this test's server."""
-    if not any(os.environ.get(name) or os.environ.get(name.lower()) for name in ("HTTP_PROXY", "ALL_PROXY")):
-        return
-    for name in ("NO_PROXY", "no_proxy"):
-        monkeypatch.setenv(name, ",".join(filter(None, [os.environ.get(name), "127.0.0.1"])))
+    from mantyx_sync.local.api_server import proxy_exceptions
+
+    for name, value in proxy_exceptions(os.environ).items():
+        monkeypatch.setenv(name, value)
 
 
 # ------------------------------------------------------------------------------------------------- leaks

@@ -14,23 +14,14 @@ import pytest
 from mantyx_sync.cli import main
 from mantyx_sync.local import LocalServer, ModelRequest, Pause, ScriptedModel
 
-__all__ = ["SETTINGS", "Cli", "Stop", "serving", "use_server", "variables"]
+__all__ = ["SETTINGS", "Cli", "Stop", "serving", "use_server"]
 
 SETTINGS = ("MANTYX_API_KEY", "MANTYX_ACCESS_TOKEN", "MANTYX_WORKSPACE_SLUG", "MANTYX_BASE_URL", "MANTYX_LOG")
 
 
-def variables(server: LocalServer) -> dict[str, str]:
-    """Return what the environment says of a server."""
-    return {
-        "MANTYX_BASE_URL": server.url,
-        "MANTYX_API_KEY": server.api_key,
-        "MANTYX_WORKSPACE_SLUG": server.workspace_slug,
-    }
-
-
 def use_server(server: LocalServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the environment name a server."""
-    for name, value in variables(server).items():
+    for name, value in server.environment().items():
         monkeypatch.setenv(name, value)
 
 

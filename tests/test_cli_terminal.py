@@ -19,7 +19,7 @@ import pytest
 from mantyx_sync.local import ModelRequest, Pause, ToolUse
 from tests.waiting import wait_until
 
-from .cli_calls import Stop, serving, variables
+from .cli_calls import Stop, serving
 from .terminal import program
 
 if sys.platform == "win32":
@@ -42,7 +42,7 @@ def test_a_run_is_drawn_and_leaves_its_answer(shop: Path) -> None:
     turns = [["Let me look.", ToolUse("get_order", {"order_id": "17"})], [Pause(go, seen), answer]]
     with serving(turns) as server:
         arguments = ["run", "Where?", "--tool", "shop:get_order"]
-        with program(arguments, columns=40, lines=12, env=variables(server), cwd=shop) as run:
+        with program(arguments, columns=40, lines=12, env=server.environment(), cwd=shop) as run:
             run.until_shown("waiting for the model")
             go.set()
             assert run.ends() == 0
@@ -60,7 +60,7 @@ def test_a_run_is_drawn_and_leaves_its_answer(shop: Path) -> None:
 
 def test_ctrl_c_cancels_the_run_within_a_second(shop: Path) -> None:
     arguments = ["run", "Where?", "--tool", "shop:get_order"]
-    with serving(Stop()) as server, program(arguments, env=variables(server), cwd=shop) as run:
+    with serving(Stop()) as server, program(arguments, env=server.environment(), cwd=shop) as run:
         run.until_shown("It was")
         pressed = time.monotonic()
         run.type("\x03")
@@ -75,7 +75,7 @@ def test_ctrl_c_cancels_the_run_within_a_second(shop: Path) -> None:
 def test_a_reader_that_goes_away_cancels_the_run_quietly() -> None:
     stop = Stop()
     with serving(stop) as server:
-        with program(["run", "Where?"], env=variables(server), stdout=subprocess.PIPE) as run:
+        with program(["run", "Where?"], env=server.environment(), stdout=subprocess.PIPE) as run:
             out = run.process.stdout
             assert out is not None
             run.until_shown("writing")
@@ -93,7 +93,7 @@ def test_a_conversation_with_an_answer_that_is_stopped() -> None:
         return stop(request) if request.prompt == "Where?" else [[f"You said {request.prompt!r}."]]
 
     with serving(script) as server:
-        with program(["chat"], env=variables(server)) as chat:
+        with program(["chat"], env=server.environment()) as chat:
             chat.until_asked()
             chat.type("Where?\r")
             chat.until_shown("It was")

@@ -17,6 +17,7 @@ from typing import Any, Iterator
 import pytest
 
 from mantyx_sync.local import DOCUMENTED_RATE_LIMITS, LocalServer, Pause, ScriptedModel, ToolUse
+from mantyx_sync.local.api_server import proxy_exceptions
 from mantyx_sync.local.faults import (
     answer,
     close_after,
@@ -938,3 +939,27 @@ def test_a_keep_alive_connection_can_go_stale(server: LocalServer) -> None:
     raw, _ = raw_exchange(server, raw_request("GET", "/models"))
     assert raw.startswith(b"HTTP/1.1 200 OK")
     assert b"connection: close" not in raw.lower()
+
+
+def test_a_server_names_the_variables_that_point_a_program_at_it() -> None:
+    with LocalServer() as server:
+        assert server.environment() == {
+            "MANTYX_BASE_URL": server.url,
+            "MANTYX_API_KEY": "mantyx_local",
+            "MANTYX_WORKSPACE_SLUG": "local",
+        }
+
+
+@pytest.mark.parametrize(
+    ("environment", "exceptions"),
+    [
+        ({"NO_PROXY": "example.org"}, None),
+        ({"HTTP_PROXY": "http://p"}, ("127.0.0.1", "127.0.0.1")),
+        ({"all_proxy": "socks://p", "no_proxy": "example.org"}, ("127.0.0.1", "example.org,127.0.0.1")),
+    ],
+)
+def test_proxies_are_kept_out_of_the_way_of_loopback(
+    environment: dict[str, str], exceptions: tuple[str, str] | None
+) -> None:
+    names = ("NO_PROXY", "no_proxy")
+    assert proxy_exceptions(environment) == ({} if exceptions is None else dict(zip(names, exceptions)))

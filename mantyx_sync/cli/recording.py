@@ -9,7 +9,7 @@ from .connecting import NO_ACCOUNT, read_key
 from .exits import FAILED
 from .loading import Unusable
 from .parsing import add_command, seconds
-from .serving import port_number, serve, take_program, variables
+from .serving import port_number, serve, take_program
 from .streams import note
 
 __all__ = ["add_commands"]
@@ -94,7 +94,7 @@ def _record(options: argparse.Namespace) -> int:
         raise Unusable(str(error)) from None
     with server:
         try:
-            code = serve(options.program, variables(server), f"recording to {options.file} at {server.url}")
+            code = serve(options.program, server.environment(), f"recording to {options.file} at {server.url}")
         finally:
             number = server.recorded
             if not number:
@@ -121,7 +121,7 @@ def _replay(options: argparse.Namespace) -> int:
     except (RecordingError, OSError) as error:
         raise Unusable(str(error)) from None
     with server:
-        code = serve(options.program, variables(server), f"playing {options.file} at {server.url}")
+        code = serve(options.program, server.environment(), f"playing {options.file} at {server.url}")
         for unmatched in server.unmatched:
             note(str(unmatched))
         unused = server.unused if options.program else []

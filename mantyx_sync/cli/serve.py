@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 from ..checks import closest
 from .loading import Unusable, load
 from .parsing import add_command
-from .serving import port_number, serve, take_program, variables
+from .serving import port_number, serve, take_program
 
 if TYPE_CHECKING:
     from ..local import Model
@@ -81,7 +81,7 @@ def _serve(options: argparse.Namespace) -> int:
         tools=_tools(options.tool or ()),
     )
     with _started(server):
-        return serve(options.program, variables(server), f"an embedded server at {server.url}")
+        return serve(options.program, server.environment(), f"an embedded server at {server.url}")
 
 
 def _serve_gateway(options: argparse.Namespace) -> int:

@@ -9,26 +9,15 @@ import shlex
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
+from typing import Any, Mapping, Sequence
 
 from .exits import OK, Stopped
 from .loading import Unusable
 from .streams import note
 
-if TYPE_CHECKING:
-    from ..local.server import ClientSettings
-
-__all__ = ["exports", "port_number", "serve", "take_program", "variables"]
+__all__ = ["exports", "port_number", "serve", "take_program"]
 
 _END_S = 5.0
-
-
-class PointsClients(Protocol):
-    """A server that knows how a client reaches it."""
-
-    def client_settings(self) -> ClientSettings:
-        """Return the arguments of a client."""
-        ...
 
 
 def port_number(text: str) -> int:
@@ -58,16 +47,6 @@ def take_program(parser: Any) -> None:
     parser.parse_known_args = parse_known_args
 
 
-def variables(server: PointsClients) -> dict[str, str]:
-    """Return the environment variables that point a client at a server."""
-    settings = server.client_settings()
-    return {
-        "MANTYX_BASE_URL": settings["base_url"],
-        "MANTYX_API_KEY": settings["api_key"],
-        "MANTYX_WORKSPACE_SLUG": settings["workspace_slug"],
-    }
-
-
 def exports(values: Mapping[str, str]) -> str:
     """Return lines for a shell that set variables."""
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in values.items())
@@ -91,11 +70,10 @@ def serve(program: Sequence[str], values: Mapping[str, str], what: str) -> int:
 
 
 def _run(program: Sequence[str], values: Mapping[str, str]) -> int:
-    environment = {**os.environ, **values}
+    from ..local.api_server import proxy_exceptions
+
+    environment = {**os.environ, **values, **proxy_exceptions(os.environ)}
     environment.pop("MANTYX_ACCESS_TOKEN", None)
-    if any(environment.get(name) for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")):
-        for name in ("NO_PROXY", "no_proxy"):
-            environment[name] = ",".join(filter(None, [environment.get(name), "127.0.0.1"]))
     try:
         process = subprocess.Popen(list(program), env=environment)
     except FileNotFoundError:

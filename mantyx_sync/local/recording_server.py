@@ -6,15 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Union
 
 from mantyx_sync.local.answers import Answer
+from mantyx_sync.local.api_server import ApiServer, ClientSettings
 from mantyx_sync.local.faults import Effect, Fault
-from mantyx_sync.local.http import Request, Response, json_response
-from mantyx_sync.local.loopback import LoopbackServer
+from mantyx_sync.local.http import Request
 from mantyx_sync.local.notes import Notes
 from mantyx_sync.local.recording import write_recording
 from mantyx_sync.local.redaction import SLUG, Redactor
 from mantyx_sync.local.relaying import API_KEY, Relay, Upstream
-from mantyx_sync.local.routes import match_route
-from mantyx_sync.local.server import ClientSettings
 
 if TYPE_CHECKING:
     import requests
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["RecordingServer"]
 
 
-class RecordingServer(LoopbackServer):
+class RecordingServer(ApiServer):
     """Forward every request to the real server, pass its answer back piece by piece, and record both to a file.
 
         with RecordingServer("tests/recordings/order.jsonl") as server:
@@ -162,11 +160,3 @@ class RecordingServer(LoopbackServer):
 
     def _loop_ended(self) -> None:
         self._notes.release_all()
-
-    def _route_of(self, request: Request) -> str:
-        route = match_route(request)[1]
-        return route.name if route else ""
-
-    def _refuse(self, status: int, message: str) -> Response:
-        error = "internal_error" if status == 500 else "invalid_request"
-        return json_response(status, {"error": error, "message": message})

@@ -9,18 +9,16 @@ from typing import Callable, Iterable, Optional, Union
 from urllib.parse import parse_qsl
 
 from mantyx_sync.local.answers import Answer, read_last_seq
+from mantyx_sync.local.api_server import ApiServer, ClientSettings
 from mantyx_sync.local.faults import Effect, Fault
 from mantyx_sync.local.frames import PieceLog
 from mantyx_sync.local.http import Request, Response, json_response
 from mantyx_sync.local.loop import Timer
-from mantyx_sync.local.loopback import LoopbackServer
 from mantyx_sync.local.matching import Asked, Comparison, compare, is_path, short_path, without_slug
 from mantyx_sync.local.playback import Plan, Tape
 from mantyx_sync.local.playing import Playing
 from mantyx_sync.local.recording import Exchange, decode_body, read_recording
 from mantyx_sync.local.redaction import SLUG
-from mantyx_sync.local.routes import match_route
-from mantyx_sync.local.server import ClientSettings
 from mantyx_sync.reprs import dataclass
 
 __all__ = ["ReplayServer", "UnmatchedRequest"]
@@ -40,7 +38,7 @@ class UnmatchedRequest:
         return self.why
 
 
-class ReplayServer(LoopbackServer):
+class ReplayServer(ApiServer):
     """Play back what `RecordingServer` has recorded, over HTTP on loopback.
 
         with ReplayServer("tests/recordings/order.jsonl") as replay:
@@ -286,14 +284,6 @@ class ReplayServer(LoopbackServer):
         self._loop.run_changed(log)
 
     # -------------------------------------------------------------------------------------- insides
-
-    def _route_of(self, request: Request) -> str:
-        route = match_route(request)[1]
-        return route.name if route else ""
-
-    def _refuse(self, status: int, message: str) -> Response:
-        error = "internal_error" if status == 500 else "invalid_request"
-        return json_response(status, {"error": error, "message": message})
 
 
 def _last_seq(exchange: Exchange) -> int:

@@ -50,7 +50,7 @@ class ScriptedServer(LocalServer):
 
     def script_problems(self) -> list[str]:
         """Return what did not go as written, a sentence each."""
-        return self.scripts.problems([run.id for run in self.runs if not run.is_terminal])
+        return self.scripts.problems(self._unfinished())
 
     def assert_scripts_used(self) -> None:
         """Check that every script was played to its end, and that there was one for every run.
@@ -58,6 +58,7 @@ class ScriptedServer(LocalServer):
         Raises:
             AssertionError: It was not so; the text says what was different.
         """
-        problems = self.script_problems()
-        if problems:
-            raise AssertionError("\n".join(problems))
+        self.scripts.assert_used_up(self._unfinished())
+
+    def _unfinished(self) -> list[str]:
+        return [run.id for run in self.runs if not run.is_terminal]

@@ -193,13 +193,16 @@ class RunScripts:
                         )
         return found
 
-    def assert_used_up(self) -> None:
+    def assert_used_up(self, unfinished: Iterable[str] = ()) -> None:
         """Check that all went as written.
+
+        Args:
+            unfinished: As `problems`.
 
         Raises:
             AssertionError: It did not; the text says what was different.
         """
-        problems = self.problems()
+        problems = self.problems(unfinished)
         if problems:
             raise AssertionError("\n".join(problems))
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Iterable, Mapping, Sequence, TypedDict, Union
+from typing import Any, Callable, Iterable, Mapping, Sequence, Union
 
 from mantyx_sync import limits
 from mantyx_sync.local.answers import Answer
+from mantyx_sync.local.api_server import ApiServer, ClientSettings
 from mantyx_sync.local.engine import EngineSettings, run_agent_loop
 from mantyx_sync.local.evals import EvalRun
 from mantyx_sync.local.faults import Effect, Fault
-from mantyx_sync.local.http import Request, Response, json_response
-from mantyx_sync.local.loopback import LoopbackServer
+from mantyx_sync.local.http import Request
 from mantyx_sync.local.model import Model
 from mantyx_sync.local.oauth import OAuthApp, OAuthServer
 from mantyx_sync.local.plan import Planner
-from mantyx_sync.local.routes import Api, match_route
+from mantyx_sync.local.routes import Api
 from mantyx_sync.local.sent import Sent
 from mantyx_sync.local.sessions import Session
 from mantyx_sync.local.store import Run, Store
@@ -23,18 +23,10 @@ from mantyx_sync.local.supervisor import Judge
 from mantyx_sync.local.toolset import ServerTools
 from mantyx_sync.local.workspace import ApiSettings, Workspace
 
-__all__ = ["ClientSettings", "LocalServer"]
+__all__ = ["LocalServer"]
 
 
-class ClientSettings(TypedDict):
-    """The arguments that point a `MantyxClient` at a server. A `TypedDict`, so that type checkers accept `**` of it."""
-
-    base_url: str
-    api_key: str
-    workspace_slug: str
-
-
-class LocalServer(LoopbackServer):
+class LocalServer(ApiServer):
     """Serve the MANTYX API over HTTP on loopback, with an agent loop that really runs.
 
         with LocalServer() as server:
@@ -223,14 +215,6 @@ class LocalServer(LoopbackServer):
 
     def _handle(self, request: Request) -> Answer:
         return self._api.handle(request)
-
-    def _route_of(self, request: Request) -> str:
-        route = match_route(request)[1]
-        return route.name if route else ""
-
-    def _refuse(self, status: int, message: str) -> Response:
-        error = "internal_error" if status == 500 else "invalid_request"
-        return json_response(status, {"error": error, "message": message})
 
     def _first_headers(self) -> list[tuple[str, str]]:
         self._answers += 1

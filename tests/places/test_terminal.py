@@ -17,7 +17,7 @@ import pytest
 from mantyx_sync import MantyxClient
 from mantyx_sync.local import LocalServer, ModelRequest, Pause, RuleModel, ScriptedModel, ToolUse
 
-from ..cli_calls import Stop, serving, variables
+from ..cli_calls import Stop, serving
 from ..terminal import ROOT, program
 from ..waiting import wait_until
 
@@ -45,7 +45,7 @@ def shop(tmp_path: Path) -> Path:
 def test_colours_and_redrawing_can_be_declined(shop: Path, env: dict[str, str], redraws: bool) -> None:
     with serving([[ToolUse("get_order", {"order_id": "17"})], ["It was shipped."]]) as server:
         arguments = ["run", "Where?", "--tool", "shop:get_order"]
-        with program(arguments, env={**variables(server), **env}, cwd=shop) as run:
+        with program(arguments, env={**server.environment(), **env}, cwd=shop) as run:
             assert run.ends() == 0
         text = run.raw.decode()
         assert not _COLOUR.search(text)
@@ -56,7 +56,7 @@ def test_colours_and_redrawing_can_be_declined(shop: Path, env: dict[str, str], 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_the_end_of_the_process_or_of_the_terminal_cancels_the_run(number: int, code: int) -> None:
     stop = Stop()
-    with serving(stop) as server, program(["run", "Where?"], env=variables(server)) as run:
+    with serving(stop) as server, program(["run", "Where?"], env=server.environment()) as run:
         run.until_shown("It was")
         if number == signal.SIGHUP:
             run.hang_up()
@@ -69,7 +69,7 @@ def test_the_end_of_the_process_or_of_the_terminal_cancels_the_run(number: int, 
 def test_into_a_pipe_goes_no_escape_while_the_terminal_shows_progress(shop: Path) -> None:
     with serving([["Let me look.", ToolUse("get_order", {"order_id": "17"})], ["It was shipped."]]) as server:
         arguments = ["run", "Where?", "--tool", "shop:get_order", "--json"]
-        with program(arguments, env=variables(server), cwd=shop, stdout=subprocess.PIPE) as run:
+        with program(arguments, env=server.environment(), cwd=shop, stdout=subprocess.PIPE) as run:
             assert run.ends() == 0
             assert run.process.stdout is not None
             with run.process.stdout as out:
@@ -83,7 +83,7 @@ def test_ctrl_c_leaves_an_attached_run_to_itself() -> None:
     stop = Stop()
     with serving(stop) as server, MantyxClient(**server.client_settings()) as client:
         run_id = client.request("POST", "/agent-runs", json={"systemPrompt": "x", "prompt": "Where?"})["runId"]
-        with program(["attach", run_id], env=variables(server)) as attached:
+        with program(["attach", run_id], env=server.environment()) as attached:
             attached.until_shown("It was")
             attached.type("\x03")
             assert attached.ends() == 130
@@ -95,7 +95,7 @@ def test_a_reader_of_nothing_yet_that_goes_away_cancels_the_run(tmp_path: Path) 
     stop = Stop()
     with serving(stop) as server:
         arguments = ["run", "Where?", "--no-stream"]
-        with program(arguments, env=variables(server), stdout=subprocess.PIPE) as run:
+        with program(arguments, env=server.environment(), stdout=subprocess.PIPE) as run:
             assert run.process.stdout is not None
             run.until_shown("writing")
             run.process.stdout.close()
@@ -106,7 +106,7 @@ def test_a_reader_of_nothing_yet_that_goes_away_cancels_the_run(tmp_path: Path) 
 
 def test_ctrl_c_does_not_wait_for_a_tool_that_is_stuck(shop: Path) -> None:
     with serving([[ToolUse("stuck", {})], ["Done."]]) as server:
-        with program(["run", "Well?", "--tool", "shop:stuck"], env=variables(server), cwd=shop) as run:
+        with program(["run", "Well?", "--tool", "shop:stuck"], env=server.environment(), cwd=shop) as run:
             run.until(lambda: "stuck" in run.display.lines)
             pressed = time.monotonic()
             run.type("\x03")
@@ -121,7 +121,7 @@ def test_ctrl_c_while_a_run_is_being_created_leaves_none_behind() -> None:
     answered = threading.Event()
     with serving(Stop()) as server:
         fault = server.faults.add(hold_answer(answered), route="create")
-        with program(["run", "Where?"], env=variables(server)) as run:
+        with program(["run", "Where?"], env=server.environment()) as run:
             assert fault.struck.wait(20)
             wait_until(lambda: bool(server.runs))
             run.type("\x03")
@@ -140,7 +140,7 @@ def test_ctrl_c_ends_the_programs_of_mcp_servers(tmp_path: Path) -> None:
     )
     with serving(Stop()) as server:
         command = f"'{sys.executable}' '{script}'"
-        with program(["run", "Where?", "--mcp", command], env=variables(server)) as run:
+        with program(["run", "Where?", "--mcp", command], env=server.environment()) as run:
             run.until_shown("It was")
             run.type("\x03")
             assert run.ends() == 130
@@ -150,7 +150,7 @@ def test_ctrl_c_ends_the_programs_of_mcp_servers(tmp_path: Path) -> None:
 
 def test_a_flood_of_text_is_drawn_whole_and_in_time() -> None:
     words = [f"word{number} " if number % 9 else f"word{number}\n" for number in range(20_000)]
-    with serving([words]) as server, program(["run", "Well?"], columns=60, env=variables(server)) as run:
+    with serving([words]) as server, program(["run", "Well?"], columns=60, env=server.environment()) as run:
         begun = time.monotonic()
         assert run.ends() == 0
         took = time.monotonic() - begun
@@ -166,7 +166,7 @@ def test_the_window_can_be_made_narrower_meanwhile() -> None:
     go, reached = threading.Event(), threading.Event()
     tools = [ToolUse("a_tool_with_a_name_that_is_long", {"with": "arguments that are longer"})]
     script = [["One.", *tools], [Pause(go, reached), "Two."]]
-    with serving(script) as server, program(["run", "Well?"], columns=100, env=variables(server)) as run:
+    with serving(script) as server, program(["run", "Well?"], columns=100, env=server.environment()) as run:
         run.until(reached.is_set)
         fcntl.ioctl(run._ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 30, 0, 0))
         run.raw = b""
@@ -201,7 +201,7 @@ def test_a_conversation_on_the_embedded_server(shop: Path) -> None:
 def test_a_chat_in_which_nothing_was_said_leaves_no_session_open() -> None:
     with LocalServer(RuleModel()) as server:
         for keys in ("\x04", "\x03", "/quit\r"):
-            with program(["chat"], env=variables(server)) as chat:
+            with program(["chat"], env=server.environment()) as chat:
                 chat.until_asked()
                 chat.type(keys)
                 assert chat.ends() == 0
@@ -217,7 +217,7 @@ def test_a_session_is_taken_up_with_what_was_said() -> None:
         session = client.create_session(system_prompt="x")
         for number in range(5):
             session.send(f"message {number}")
-        with program(["chat", "--session", session.id], env=variables(server)) as chat:
+        with program(["chat", "--session", session.id], env=server.environment()) as chat:
             chat.until_asked()
             lines = chat.display.lines
             assert "… 4 earlier messages" in lines
