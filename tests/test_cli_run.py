@@ -569,7 +569,7 @@ def test_every_command_has_help_with_an_example_that_parses(cli: Cli) -> None:
     import argparse
     import shlex
 
-    from mantyx_sync.cli.main import _parser
+    from mantyx_sync.cli.commands import _parser
 
     def walk(parser: argparse.ArgumentParser, words: list[str]) -> Iterator[tuple[list[str], argparse.ArgumentParser]]:
         groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]

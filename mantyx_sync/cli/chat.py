@@ -232,7 +232,7 @@ class _Conversation:
         is_sent = False
         while True:
             try:
-                with started(create) as run:
+                with started(create, self._screen.print_line) as run:
                     is_sent, self._was_stopped = True, False
                     yield run
                 return

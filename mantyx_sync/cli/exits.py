@@ -14,8 +14,10 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
+import time
 
 from ..errors import (
     MantyxAPIError,
@@ -38,15 +40,19 @@ __all__ = [
     "TIMED_OUT",
     "UNREACHABLE",
     "USAGE",
+    "SAME_S",
     "Stopped",
+    "Stopper",
     "code_of",
-    "stop",
     "stopping_signals",
 ]
 
 OK, FAILED, USAGE, REFUSED, UNREACHABLE, TIMED_OUT = range(6)
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 141
+
+SAME_S = 0.5
+"""Signals that follow each other faster are one."""
 
 EXIT_CODES = """\
 exit codes:
@@ -82,9 +88,29 @@ def code_of(error: MantyxError) -> int:
     return FAILED
 
 
-def stop(number: int, frame: object) -> None:  # noqa: ARG001 - the form of a signal's handler
-    """Handle a signal that asks for the end."""
-    raise Stopped(number)
+class Stopper:
+    """Handles signals that ask for the end: interrupts what goes on.
+
+    One that follows at once, of a key that is pressed twice, changes nothing: what the first began is being told to
+    the server just then.
+    """
+
+    def __init__(self) -> None:
+        self._raised_at = -math.inf
+
+    def __call__(self, number: int, frame: object) -> None:  # noqa: ARG002 - the form of a signal's handler
+        """Handle a signal.
+
+        Raises:
+            KeyboardInterrupt, Stopped: Always, but right behind another.
+        """
+        now = time.monotonic()
+        if now - self._raised_at < SAME_S:
+            return
+        self._raised_at = now
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise Stopped(number)
 
 
 def stopping_signals() -> tuple[signal.Signals, ...]:

@@ -13,7 +13,7 @@ from ..display.state import RunState
 from ..errors import MantyxError, MantyxTimeoutError
 from ..events import AssistantDelta, AssistantMessage, RunEvent, ThinkingDelta
 from .answer import Answer
-from .exits import stopping_signals
+from .exits import SAME_S, stopping_signals
 from .outcomes import outcome_json
 from .screen import Screen
 from .showing import Look
@@ -223,12 +223,14 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.number: int | None = None
+        self._noted_at = 0.0
 
     def note(self, number: int, frame: object) -> None:  # noqa: ARG002 - the form of a signal's handler
         """Handle a signal. The second one ends the process: whoever asks twice does not want to wait."""
-        if self.number is not None:
+        if self.number is None:
+            self.number, self._noted_at = number, time.monotonic()
+        elif time.monotonic() - self._noted_at >= SAME_S:
             os._exit(128 + number)
-        self.number = number
 
 
 @contextlib.contextmanager

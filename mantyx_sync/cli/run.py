@@ -190,7 +190,7 @@ def _follow(
     is_streamed = options.stream if options.stream is not None else screen.shows_answer or (is_sure and is_fit)
     wishes = Wishes(is_verbose=options.verbose, is_json=options.json, is_events=options.events)
     follower = Follower(screen, wishes, is_streamed=is_streamed, session_id=session_id)
-    with started(create) as run, _ending(options, screen, run, follower):
+    with started(create, screen.print_line) as run, _ending(options, screen, run, follower):
         if options.verbose:
             screen.line(screen.style.dim(f"run {run.run_id}"))
         follower.follow(run)
@@ -205,7 +205,8 @@ def _ending(options: argparse.Namespace, screen: Screen, run: Run, follower: Fol
     try:
         yield
     except KeyboardInterrupt:
-        screen.line(screen.style.dim(f"interrupted: run {run.run_id} was asked to stop"))
+        if run.abort():  # if not, whoever started it says so
+            screen.line(screen.style.dim(f"interrupted: run {run.run_id} was asked to stop"))
         raise
     except Exception as error:
         if not isinstance(error, BrokenPipeError):

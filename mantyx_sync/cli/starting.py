@@ -16,16 +16,20 @@ if TYPE_CHECKING:
 __all__ = ["started"]
 
 _SLICE_S = 0.25
-_LAST_WAIT_S = 0.6
+_PATIENCE_S = 2.0
+"""For the server to hear that a run is given up: at a command line a run that is left behind is worse than a wait."""
 
 
 @contextlib.contextmanager
-def started(create: Callable[[], Run]) -> Iterator[Run]:
+def started(create: Callable[[], Run], tell: Callable[[str], None]) -> Iterator[Run]:
     """Give the block the run that `create` starts; one that has not ended with the block is cancelled.
 
     Blocks until the run is there. The request is made on a thread of its own: broken off in the middle, it would leave
     a run of which nobody knows the id. When a signal comes, its answer is waited for a moment longer, and the run
-    cancelled.
+    cancelled. Another signal ends that wait.
+
+    Args:
+        tell: Says that a run may have been left behind.
 
     Raises:
         BaseException: As `create`; and what a signal's handler raises.
@@ -35,7 +39,14 @@ def started(create: Callable[[], Run]) -> Iterator[Run]:
         with starting.wait() as run:
             yield run
     except BaseException:
-        starting.give_up()
+        try:
+            left = starting.give_up()
+        except BaseException:  # the second signal
+            left = starting.may_be_left()
+            raise
+        finally:
+            if left:
+                tell(left)
         raise
 
 
@@ -64,18 +75,31 @@ class _Starting:
         assert self._run is not None, "it is over without an error"
         return self._run
 
-    def give_up(self) -> None:
-        """Wait a moment for the run, and cancel it; if it comes later than that, it is cancelled then."""
+    def give_up(self) -> str:
+        """Wait a moment for the run, and cancel it; if it comes later than that, it is cancelled then.
+
+        Returns what is to be said of a run that may be left behind.
+        """
         self._is_given_up = True
-        until = time.monotonic() + _LAST_WAIT_S
+        until = time.monotonic() + _PATIENCE_S
         while not self._is_over and self._thread.ident is not None and time.monotonic() < until:
-            self._bell.wait(until - time.monotonic())
-        if self._is_over:
-            self._abort()
+            self._bell.wait(min(_SLICE_S, until - time.monotonic()))
+        is_told = self._is_over and self._abort()
+        return "" if is_told else self.may_be_left()
+
+    def may_be_left(self) -> str:
+        """Say which run it is that the server may not have been told of."""
+        if self._run is not None:
+            return f"run {self._run.run_id} may still be going: mantyx-sync cancel {self._run.run_id}"
+        if self._is_over or self._thread.ident is None:
+            return ""  # there is none
+        return "a run may have been begun: the server has not answered; mantyx-sync runs --status running"
 
     def _start(self) -> None:
         try:
-            self._run = self._create()
+            run = self._create()
+            run.abort_timeout = _PATIENCE_S
+            self._run = run
         except BaseException as error:  # handed to who waits for it
             self._error = error
         self._is_over = True
@@ -83,7 +107,6 @@ class _Starting:
             self._abort()
         self._bell.ring()
 
-    def _abort(self) -> None:
-        run, self._run = self._run, None
-        if run is not None and not run.is_over:
-            run.abort()
+    def _abort(self) -> bool:
+        """Give the run up, unless it was; tell whether the server knows."""
+        return self._run is None or self._run.abort()

@@ -32,7 +32,9 @@ __all__ = [
 
 # What a terminal obeys, or what changes the direction of the text around it; halves of surrogate pairs cannot be
 # written at all.
-_COMMANDS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f\ufff9-\ufffb\ud800-\udfff]")
+_COMMANDS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u206f\ufff9-\ufffb\ud800-\udfff]"
+)
 _LINE_ENDS = re.compile("\r\n|[\u2028\u2029]")
 _DEFAULT_WIDTH = 80
 

@@ -20,7 +20,7 @@ from .loading import Unusable
 from .parsing import Parser
 from .streams import drop_output, is_about_output, note, usable_streams
 
-__all__ = ["main"]
+__all__ = ["run_command"]
 
 _EXAMPLES = """\
 examples:
@@ -32,7 +32,7 @@ examples:
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def run_command(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     Args:
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: The arguments do not parse, or ask for help; as argparse does it.
     """
-    with usable_streams():
+    with usable_streams(), _signals(is_own=arguments is None):
         parser = _parser()
         given = list(sys.argv[1:] if arguments is None else arguments)
         if not given:
@@ -55,10 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     try:
-        with _signals():
-            code = int(options.run(options))
-            sys.stdout.flush()
-            return code
+        code = int(options.run(options))
+        sys.stdout.flush()
+        return code
     except Unusable as error:
         _say(str(error))
         return exits.USAGE
@@ -112,20 +111,24 @@ def _take_more(options: argparse.Namespace, more: Sequence[str]) -> None:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """Have a signal that asks for the end interrupt the block, so that what goes on is cancelled and closed."""
+def _signals(*, is_own: bool) -> Iterator[None]:
+    """Have a signal that asks for the end interrupt the block, so that what goes on is cancelled and closed.
+
+    Args:
+        is_own: The process is there for the block alone: Ctrl-C behind it ends it without a word.
+    """
     previous: list[tuple[signal.Signals, Any]] = []
     if threading.current_thread() is threading.main_thread():
-        for number in exits.stopping_signals():
-            if (
-                signal.getsignal(number) is signal.SIG_DFL
-            ):  # whoever ignores it (nohup), or has plans of its own, is left
-                previous.append((number, signal.signal(number, exits.stop)))
+        stopper = exits.Stopper()
+        for number in (signal.SIGINT, *exits.stopping_signals()):
+            # Whoever ignores it (nohup), or has plans of its own, is left.
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                previous.append((number, signal.signal(number, stopper)))
     try:
         yield
     finally:
         for restored, handler in previous:
-            signal.signal(restored, handler)
+            signal.signal(restored, signal.SIG_DFL if is_own else handler)
 
 
 def _say(text: str) -> None:
