@@ -2,6 +2,22 @@
 
 The public names are here; each is loaded from its module when it is first used, so importing the package costs
 next to nothing.
+
+Where what lies, from the top down; a module imports from below it only, and `tests/test_imports.py` sees to that:
+
+    client session            what users call: `MantyxClient`, `AgentSession`; the routes behind them are in `api`
+    run reader run_events     one run: the thread that follows it, and the loops of whoever looks
+    workspace recovery many   how runs are created once, found again, and started many at a time
+    evals eval_* oauth        evals, access tokens
+    spec toolspec guards      what goes out; `checks` and `limits` refuse what may not
+    events results values     what comes in; `timing` when, `output` as which type
+    errors                    the one tree of errors
+    hints tools               type hints to JSON Schema; functions as tools, and answering their calls
+    transport                 HTTP and event streams, knowing nothing of MANTYX
+
+Beside them stand the wings, which use the floors above and are loaded when they are asked for: `local` (embedded
+servers), `display` (HTML, timelines, live views), `web` (streams to browsers), `cli`, `pytest_plugin`, `mcp`, `a2a`,
+`spacefix`, `loom`. The floors know none of them, but for the door in `views`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,15 @@
-"""The command line: `python -m mantyx_sync`, also installed as `mantyx-sync`."""
+"""The command line: `python -m mantyx_sync`, also installed as `mantyx-sync`.
+
+Where what lies:
+
+    commands exits                            from arguments to a command, from its end to an exit code
+    run chat listings evals loom spacefix     the commands: each adds its own to the parser and carries them out
+    serve recording serving                   those that serve, with a program behind `--` or until a signal
+    parsing connecting asking offering        what several take: options, the client, a run's fields, tools
+    starting following answer                 a run from its request to its end
+    screen showing tables outcomes            what is written: around a run, as a list, as JSON
+    reading streams loading                   what is typed, the standard streams, modules of the caller's
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,16 @@
 """What a run, a session or a listing looks like: HTML for notebooks and pages, a picture of a run in time.
 
 Notebooks ask for it by themselves; `obj.to_html(path)` writes it to a file. Nothing here asks a server for anything.
+
+Where what lies:
+
+    views                            which object has which view; `html_of` and `page_of`
+    run_view listing_view eval_view  the views, each a card; `parts` is what they share
+    html style                       elements that cannot be broken out of, and the one stylesheet
+    wording wire_words               how numbers, times and the wire's objects read, in HTML and in terminals
+    state                            what there is to see of a run so far, folded from its events
+    live live_card live_line         `watch`: a card in a cell of a `notebook`, a line in a `terminal`
+    timeline timeline_*              a run in time: model, then layout, then SVG; or text
 """
 
 from __future__ import annotations

@@ -11,6 +11,19 @@ elsewhere. A `ScriptedServer` has a script for each run and tells what was sent.
 client and the real server say to each other, `ReplayServer` plays it back. `LocalGateway` is a SpaceFix gateway for
 agents and MCP clients. `mantyx_sync.local.faults` makes things go wrong on demand.
 Importing starts nothing.
+
+Where what lies:
+
+    loopback connection loop http frames answers faults   HTTP on loopback: one thread for all sockets
+    api_server routes checks sessions eval_routes oauth   the routes of the API
+    engine turns toolrounds planning oversight budgets    the agent loop and its guards
+    model rules openai scripts script_files               what the agent thinks with; `facts` and `filling` for rules
+    store outcomes sent                                   runs with their events, and what a test asks of them
+    evals scoring eval_data                               evals
+    recording_server relaying notes                       recording
+    recording redaction secret_looks rewriting            a recording's file, and what must not be in it
+    replay_server playback playing matching               playing it
+    gateway gateway_*                                     the SpaceFix gateway
 """
 
 from __future__ import annotations

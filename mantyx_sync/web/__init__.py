@@ -5,6 +5,10 @@ def answer(request):                                          # Django
     return StreamingHttpResponse(stream, headers=stream.headers)
 
 Knows neither framework, and imports none.
+
+Where what lies: `stream` is the response's body; `shown` decides what of an event the browser gets, `errors` what it is
+told of a failure, `places` where it goes on when it comes back. `finishing` keeps runs whose browser has left, `ending`
+ends the streams with their process, `history` is for pages that are loaded anew.
 """
 
 from __future__ import annotations
