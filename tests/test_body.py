@@ -239,6 +239,25 @@ def test_polling_hands_on_what_there_is_and_tells_when_there_is_nothing(framing:
             client.close()
 
 
+def test_what_expands_is_handed_on_without_a_wait_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mantyx_sync.transport.body.MAX_PIECE_BYTES", 1000)
+    parts, headers = coded("gzip")
+
+    def script(peer: Peer) -> None:
+        peer.request()
+        peer.send(stream_head(**headers) + b"".join(map(chunk, parts)))
+        peer.stay()
+
+    with stream(script, idle=0.2) as body:
+        found = b""
+        while len(found) < sum(map(len, PIECES)):
+            piece = body.poll(DEADLINE_S)
+            assert piece
+            assert len(piece) <= 1000
+            found += piece
+        assert found == b"".join(PIECES)
+
+
 @pytest.mark.parametrize("piece", [b"a\r\nda", b"a", b"a\r\n"])
 @pytest.mark.parametrize("with_head", [True, False])
 def test_half_of_something_does_not_hold_who_polls(with_head: bool, piece: bytes) -> None:
@@ -275,6 +294,7 @@ def test_what_arrived_with_the_head_is_not_waited_for(either: Any) -> None:
         try:
             assert body.poll(DEADLINE_S) == b"data: 1\n\n"
             assert body.poll(0.02) is None
+            assert body._socket.gettimeout() == 10.0, "a read has to wait as before"
         finally:
             body.close()
             client.close()
@@ -289,13 +309,16 @@ def test_what_comes_while_nobody_looks_is_no_silence() -> None:
         assert select.select([body._socket], [], [], DEADLINE_S)[0]
         looked = time.monotonic()
         wait_until(lambda: time.monotonic() > looked + 0.15, "the time-out is over")  # whoever polls did other things
+        looked = time.monotonic()
         assert body.poll(0.01) == PIECES[1]
         with pytest.raises(BodyIdle):
             list(iter(lambda: body.poll(0.01), b""))
+        assert time.monotonic() - looked >= 0.1
 
 
 def test_half_of_what_was_encrypted_together_does_not_hold_who_polls(tls: ssl.SSLContext) -> None:
     go = threading.Event()
+    big = b"x" * 12_000  # more than is buffered at a time
 
     def script(peer: Peer) -> None:
         inward, outward = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -314,7 +337,7 @@ def test_half_of_what_was_encrypted_together_does_not_hold_who_polls(tls: ssl.SS
         carry_out(secure.read)
         secure.write(stream_head() + chunk(PIECES[0]))
         peer.send(outward.read())
-        secure.write(chunk(PIECES[1]))
+        secure.write(chunk(big))
         record = outward.read()
         peer.send(record[:10])
         peer.wait(go)
@@ -328,7 +351,10 @@ def test_half_of_what_was_encrypted_together_does_not_hold_who_polls(tls: ssl.SS
             assert body.poll(DEADLINE_S) == PIECES[0]
             assert [body.poll(0.02) for _ in range(3)] == [None] * 3
             go.set()
-            assert body.poll(DEADLINE_S) == PIECES[1]
+            found = b""
+            while len(found) < len(big):
+                found += body.poll(DEADLINE_S) or b"nothing came"
+            assert found == big
             with pytest.raises(BodyIdle):
                 list(iter(lambda: body.poll(0.05), b""))
         finally:
@@ -343,6 +369,12 @@ def test_silence_counts_while_it_is_waited_for_in_small_pieces() -> None:
         with pytest.raises(BodyIdle, match=r"no byte arrived for 0\.2 s"):
             list(iter(lambda: body.poll(0.03), b""))
         assert 0.15 < time.monotonic() - began < 2.0
+    with stream(sender("chunked", "plain", [threading.Event()]), idle=0.1) as body:
+        read_size(body, len(PIECES[0]))
+        began = time.monotonic()
+        with pytest.raises(BodyIdle):
+            body.poll(DEADLINE_S)
+        assert time.monotonic() - began < DEADLINE_S / 2
 
 
 def test_a_release_ends_polling() -> None:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
+import mantyx_sync.backlog
 from mantyx_sync import (
     LocalToolResultIn,
     MantyxAuthError,
@@ -336,6 +337,24 @@ def test_polling_tells_when_nothing_came_for_a_while_and_misses_nothing() -> Non
         assert run.result().text == "Begun. Ended."
 
 
+def test_polling_tells_of_silence_also_while_the_log_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mantyx_sync.backlog, "MAX_EVENTS", 0)
+    monkeypatch.setattr(mantyx_sync.backlog, "GRACE_S", 0.0)
+    held = Held()
+    with serve(*held.turns) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
+        wait_until(lambda: run.last_seq > 0, "something is read, and not kept for the loop")
+        seqs: list[int | None] = []
+        for event in run.poll(0.02):
+            seqs.append(None if event is None else event.seq)
+            if seqs[-3:] == [None] * 3:
+                break
+        polled = run.poll(60.0)  # the loop goes on with the time of whoever takes it up
+        held.go.set()
+        seqs += [event.seq for event in polled if event is not None]
+        assert [seq for seq in seqs if seq is not None] == list(range(1, server.runs[0].last_seq + 1))
+        assert sum(request.route == "stream" for request in server.requests) == 2
+
+
 def test_a_polled_loop_that_was_left_can_be_taken_up_by_any_other() -> None:
     held = Held()
     with serve(*held.turns) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
@@ -367,6 +386,18 @@ def test_polling_is_one_loop_like_any_other_and_asks_for_a_time() -> None:
             assert "a number of seconds above 0" in str(caught.value)
         held.go.set()
         assert [event for event in polled if event is not None][-1].is_terminal
+
+
+@pytest.mark.parametrize("every", [0.02, 60.0, None])
+def test_the_time_of_a_run_bounds_reading_the_log_again(monkeypatch: pytest.MonkeyPatch, every: float | None) -> None:
+    monkeypatch.setattr(mantyx_sync.backlog, "MAX_EVENTS", 0)
+    monkeypatch.setattr(mantyx_sync.backlog, "GRACE_S", 0.0)
+    held = Held()
+    with serve(*held.turns) as server, client_of(server) as client, client.stream_agent(**SPEC, timeout=0.3) as run:
+        wait_until(lambda: run.last_seq > 0, "something is read, and not kept for the loop")
+        with pytest.raises(MantyxTimeoutError):
+            list(run if every is None else run.poll(every))
+        assert run.is_over
 
 
 @pytest.mark.parametrize("every", [0.02, 60.0, math.inf])

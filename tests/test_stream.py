@@ -187,7 +187,7 @@ def test_a_quiet_stream_tells_so_in_time_and_goes_on_where_it_is() -> None:
 
 
 def test_the_wait_before_reconnecting_is_told_in_pieces_as_well() -> None:
-    with streaming(events(1), events(1, 2, end="stay"), base=0.4, cap=0.4) as (_, stream):
+    with streaming(events(1, tail=chunk(b"retry: 200\n\n")), events(1, 2, end="stay")) as (_, stream):
         stream.patience = 0.01
         found: list[list[str]] = []
         with contextlib.closing(iter(stream)) as batches:  # type: ignore[type-var]  # a generator
@@ -196,6 +196,7 @@ def test_the_wait_before_reconnecting_is_told_in_pieces_as_well() -> None:
                 if batch == ["e2"]:
                     break
         assert [item for batch in found for item in batch] == ["e1", "e2"]
+        assert found.count([]) >= 3
 
 
 def test_silence_breaks_a_stream_off_that_is_looked_at_in_small_pieces() -> None:
