@@ -368,7 +368,7 @@ def test_the_view_has_a_picture_for_each_width() -> None:
     for picture in re.findall(r"<svg .*?</svg>", shown, re.DOTALL):
         svg_of(picture)
     assert shown.count("<svg ") == 3
-    assert '<div class="mx-drawn" hidden>' in shown  # until the style shows it, and the plain picture instead
+    assert '<div class="mx-drawn" hidden="hidden">' in shown  # until the style shows it, and the plain picture instead
     assert "# tool" in shown
     assert "1,204 in · 88 out" in shown
 

@@ -245,6 +245,7 @@ html.mx-page { color-scheme: light dark; background: #f5f6f8; -webkit-text-size-
 html.mx-page > body { margin: 0 auto; max-width: 1040px; padding: 20px 16px 40px; }
 @media (prefers-color-scheme: dark) { html.mx-page { background: #0f1114; } }
 @media (max-width: 600px) { html.mx-page > body { padding: 8px 8px 24px; } }
+@media print { html.mx-page .mx-code { max-height: none !important; overflow: visible !important; } }
 """
 
 

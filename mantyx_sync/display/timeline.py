@@ -134,7 +134,8 @@ def timeline_card(timeline: Timeline) -> Html:
             ]
         ),
         # Where our style is taken away, drawings are as well, and leave their words: hidden there, shown by the style.
-        el("div", pictures, cls="drawn", hidden=True),
+        # An attribute without a value would be dropped.
+        el("div", pictures, cls="drawn", hidden="hidden"),
         el("pre", escape(timeline.text(_PLAIN_WIDTH), 20_000), cls="plain"),
         section_of([note("", escape(text, 300), "i") for text in notes]) if notes else None,
     )
