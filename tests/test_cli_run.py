@@ -214,8 +214,32 @@ def test_a_page_and_a_timeline_are_left_behind(cli: Cli, serve: Serve, tmp_path:
     serve([[Failure("out of luck")]])
     assert cli("run", "Well?", "--html", "failed.html") == 1
     assert "out of luck" in (tmp_path / "failed.html").read_text(encoding="utf-8")
-    assert cli("run", "Well?", "--html", "no/such/folder.html") == 2
-    assert "--html: 'no/such/folder.html' cannot be written" in cli.err
+
+
+def test_a_page_that_cannot_be_written_costs_no_run_or_fails_behind_it(
+    cli: Cli, serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = serve()
+    for place, sentence in (
+        ("no/such/folder.html", "--html: there is no folder 'no/such'"),
+        (str(tmp_path), "must be a file to write"),
+        ("", "--html: got '', must be a file to write"),
+    ):
+        assert cli("run", "Well?", "--html", place) == 2
+        assert cli("attach", "run_1", "--html", place) == 2
+        assert sentence in cli.err
+    assert not server.requests
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mantyx_sync.Run.to_html", full)
+    assert cli("run", "Well?", "--html", "run.html") == 1
+    assert "--html: 'run.html' cannot be written: No space left on device" in cli.err
+    serve([[Failure("out of luck")]])
+    assert cli("run", "Well?", "--html", "run.html") == 1
+    assert "No space left on device" in cli.err
+    assert "out of luck" in cli.err
 
 
 # ------------------------------------------------------------------------------------------- input
@@ -376,13 +400,33 @@ def test_a_session_is_begun_and_gone_on_with(cli: Cli, serve: Serve, shop: str) 
         (["run", "x", "--output-schema", "none.json"], "--output-schema: 'none.json' cannot be read"),
         (["run", "x", "--file", "none.pdf"], "--file: 'none.pdf' cannot be read"),
         (["run", "x", "--timeout", "0"], "must be above 0 seconds"),
-        (["run", "x", "--timeout", "soon"], "argument --timeout: invalid time_limit value: 'soon'"),
+        (["run", "x", "--timeout", "soon"], "argument --timeout: got 'soon', must be a number of seconds"),
         (["run", "x", "--session", "a", "--new-session"], "not allowed with argument"),
         (["run", "x", "--local", "--workspace", "a"], "--workspace has no place beside --local"),
         (["run", "x", "--tols", "a"], "there is no option --tols; did you mean --tool?"),
         (["run", "x", "--api-key-file", "none"], "--api-key-file: 'none' cannot be read: No such file"),
+        (["run", "x", "--workspace", ""], "--workspace is empty"),
+        (["run", "x", "--base-url="], "--base-url is empty"),
+        (["run", "x", "--agent", ""], "--agent is empty"),
+        (["run", "x", "-m", ""], "--model is empty"),
+        (["run", "x", "-s", ""], "--system-prompt is empty"),
+        (["run", "x", "--plan-step", " "], "--plan-step is empty, must be the title of a step"),
+        (["run", "x", "--tool", ""], "--tool '' is not of the form module:name"),
+        (["run", "x", "--tool", "sys:meta_path.nothing"], "module 'sys' has no 'meta_path.nothing'"),
+        (["run", "x", "--mcp", "http://["], "url: got 'http://[', must be an absolute URL"),
+        (["run", "x", "--set", "messages=1"], "messages: got 1, must be a list"),
+        (["run", "x", "--set", "tools=5", "--tool", "os:getcwd"], "tools: got int, must be a list of tools"),
+        (["run", "x", "--set", f"budgets={'[' * 100_000}"], "--set budgets: the value is n"),
+        (["run", "x\udcff"], "the prompt is no text in the encoding of this terminal"),
+        (["run", "x", "-q", "--bo", "--", "y"], "there is no option --bo"),
+        (["run", "x", "--tim", "5"], "there is no option --tim; did you mean --timeout?"),
+        (["attach", "run_1", "--last-seq", "x"], "argument --last-seq: got 'x', must be a whole number, 0 or more"),
+        (["runs", "--limit", "x"], "argument --limit: got 'x', must be a whole number, 1 or more"),
+        (["evals", "run", "--dataset", "a", "--min-passed", "x%"], "got 'x%', must be a number"),
+        (["evals", "run", "--dataset", "a", "--min-passed", "nan"], "got 'nan', must be from 0 to 1"),
+        (["replay", "x", "--speed", "fast"], "argument --speed: got 'fast', must be a number above 0"),
         (["attach"], "the following arguments are required: RUN"),
-        (["attach", "run_1", "--last-seq", "-2"], "--last-seq: got -2, must be 0 or more"),
+        (["attach", "run_1", "--last-seq", "-2"], "argument --last-seq: got '-2', must be 0 or more"),
         (["cancel", "run_1", "and more", "--odd"], "there is no option --odd"),
         (["rnu", "x"], "there is no command 'rnu'; did you mean 'run'?"),
         (["xyzzy"], "there is no command 'xyzzy' (there are: run, "),
@@ -396,6 +440,41 @@ def test_a_mistake_is_a_sentence_and_nothing_is_sent(
     assert sentence in cli.err
     assert cli.out == ""
     assert not server.requests
+
+
+def test_what_a_module_or_a_file_does_is_a_sentence_as_well(cli: Cli, serve: Serve, tmp_path: Path) -> None:
+    server = serve()
+    (tmp_path / "cli_exits.py").write_text("raise SystemExit(0)")
+    (tmp_path / "cli_refuses.py").write_text("def __getattr__(name):\n    raise RuntimeError('not today')\n")
+    (tmp_path / "cli_empty.py").write_text("tools = []\n")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    for arguments, sentence in (
+        (
+            ["--tool", "cli_exits:f"],
+            "importing 'cli_exits' ended with sys.exit(); put what it does as a program behind",
+        ),
+        (["--tool", "cli_refuses:f"], "module 'cli_refuses': taking 'f' failed with RuntimeError: not today"),
+        (["--tool", "cli_empty:tools"], "--tool 'cli_empty:tools' is empty, must be a function"),
+        (["--spec", "deep.json"], "--spec: 'deep.json' is n"),
+        (["--output-schema", "deep.json"], "--output-schema: 'deep.json' is n"),
+    ):
+        assert cli("run", "x", *arguments) == 2
+        assert sentence in cli.err
+    assert not server.requests
+
+
+def test_a_key_in_place_of_its_file_is_not_repeated(cli: Cli) -> None:
+    assert cli("run", "x", "--workspace", "acme", "--api-key-file", "mk_0123456789abcdef0123") == 2
+    assert "--api-key-file: the file that is named cannot be read: No such file" in cli.err
+    assert "0123456789" not in cli.err
+
+
+def test_words_behind_two_dashes_are_the_prompt(cli: Cli, serve: Serve) -> None:
+    server = serve()
+    assert cli("run", "--", "--json") == 0
+    assert body(server)["prompt"] == "--json"
+    assert cli("run", "One", "-q", "--", "-two") == 0
+    assert body(server)["prompt"] == "One\n\n-two"
 
 
 @pytest.mark.parametrize("option", ["--api-key", "--access-token", "--token"])

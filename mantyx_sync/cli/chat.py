@@ -14,13 +14,13 @@ from ..display.terminal import fit, plain
 from ..display.wording import plural
 from ..errors import MantyxConflictError, MantyxError, MantyxNotFoundError
 from ..transport.bell import Bell
-from .asking import DEFAULT_SYSTEM_PROMPT, add_spec_options, fields_of, needs_system_prompt
+from .asking import DEFAULT_SYSTEM_PROMPT, add_spec_options, fields_of, needs_system_prompt, refuse_beside_session
 from .connecting import add_client_options, connect
 from .exits import OK
 from .following import Follower, Wishes
 from .loading import Unusable
 from .offering import add_tool_options, tools_of
-from .parsing import add_command, log_shown, time_limit
+from .parsing import add_command, add_noise_options, log_shown, time_limit
 from .reading import FENCE, Reader
 from .screen import Screen
 from .showing import Look
@@ -72,9 +72,9 @@ def add_commands(groups: Any) -> None:
     command = add_command(groups, "chat", _chat, "talk to an agent", words="", details=_DETAILS, examples=_EXAMPLES)
     command.add_argument("--session", metavar="ID", help="go on in a session")
     command.add_argument("--timeout", type=time_limit, metavar="SECONDS", help="cancel an answer after so long")
-    noise = command.add_mutually_exclusive_group()
-    noise.add_argument("-q", "--quiet", action="store_true", help="leave out tools, plan, guards and progress")
-    noise.add_argument("-v", "--verbose", action="store_true", help="more: what the model thinks, log, cost")
+    add_noise_options(
+        command, quiet="leave out tools, plan, guards and progress", verbose="more: what the model thinks, log, cost"
+    )
     add_tool_options(command)
     add_spec_options(command, with_turn=False)
     add_client_options(command, with_local=True)
@@ -88,8 +88,8 @@ def _chat(options: argparse.Namespace) -> int:
             for name in ("prompt", "messages", "attachments"):
                 if name in fields:
                     raise Unusable(f"{name}: has no place in the spec of a chat, where messages are typed")
-            if options.session is not None and not fields.keys().isdisjoint(("system_prompt", "agent_id")):
-                raise Unusable("--system-prompt and --agent have no place beside --session: the session has its own")
+            if options.session is not None:
+                refuse_beside_session(fields)
         with connect(options) as client:
             conversation = _Conversation(options, screen, client, fields)
             conversation.begin(options.session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 from typing import TYPE_CHECKING, Any, Iterator, NoReturn, Optional, Sequence, Union
 
 from .loading import Unusable
@@ -24,6 +25,9 @@ NO_ACCOUNT = (
     "no account is set: set MANTYX_API_KEY and MANTYX_WORKSPACE_SLUG, or give --api-key-file and --workspace. "
     "Without an account, `mantyx-sync run --local` and `chat --local` use an embedded server with a small rule model"
 )
+
+
+_KEY = re.compile(r"[A-Za-z0-9_+=-]{16,}")
 
 
 class _NoKeyHere(argparse.Action):
@@ -69,6 +73,9 @@ def connect(options: argparse.Namespace) -> Iterator[MantyxClient]:
         with _local(options) as client:
             yield client
         return
+    for name in ("workspace", "base_url"):
+        if getattr(options, name) == "":  # a variable of the shell's that is not set, mostly
+            raise Unusable(f"--{name.replace('_', '-')} is empty")
     key = read_key(options.api_key_file)
     has_key = key or os.environ.get("MANTYX_API_KEY") or os.environ.get("MANTYX_ACCESS_TOKEN")
     if not has_key and not (options.workspace or os.environ.get("MANTYX_WORKSPACE_SLUG")):
@@ -109,7 +116,9 @@ def read_key(path: str | None) -> str | None:
         with open(path, encoding="utf-8") as file:
             key = file.read(65_536).strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise Unusable(f"--api-key-file: {path!r} cannot be read: {getattr(error, 'strerror', 'no text')}") from None
+        # A key in place of a file that holds it is not repeated: logs keep what is printed.
+        shown = "the file that is named" if _KEY.fullmatch(path) else repr(path)
+        raise Unusable(f"--api-key-file: {shown} cannot be read: {getattr(error, 'strerror', 'no text')}") from None
     if not key:
         raise Unusable(f"--api-key-file: {path!r} is empty, must hold the key")
     from ..settings import hidden

@@ -7,14 +7,14 @@ import sys
 from typing import TYPE_CHECKING, Any, Mapping, Optional
 
 from ..display.terminal import is_terminal, plain
-from ..display.wording import count, duration, percent, plural, when
+from ..display.wording import count, milliseconds, percent, plural, when
 from .asking import DEFAULT_SYSTEM_PROMPT, add_spec_options, fields_of, json_file, needs_system_prompt
 from .connecting import add_client_options, connect
 from .exits import FAILED, OK
 from .listings import add_limit, limited, page_size
 from .loading import Unusable
 from .offering import add_tool_options, tools_of
-from .parsing import add_command, log_shown, share, time_limit
+from .parsing import add_command, add_json_option, add_noise_options, log_shown, share, time_limit
 from .screen import Screen
 from .tables import Table, print_json, print_pairs
 
@@ -72,9 +72,7 @@ def add_commands(groups: Any) -> None:
         "--min-passed", type=share, default=1.0, metavar="SHARE", help="how many have to pass: 0.9, 90%% (default: all)"
     )
     command.add_argument("--timeout", type=time_limit, metavar="SECONDS", help="cancel the eval after so long")
-    noise = command.add_mutually_exclusive_group()
-    noise.add_argument("-q", "--quiet", action="store_true", help="leave out progress")
-    noise.add_argument("-v", "--verbose", action="store_true", help="log what happens")
+    add_noise_options(command, quiet="leave out progress", verbose="log what happens")
     add_tool_options(command)
     add_spec_options(command, with_turn=False)
 
@@ -92,7 +90,7 @@ def _add(
     commands: Any, name: str, run: Any, what: str, examples: str, *, words: str | None = None, details: str = ""
 ) -> argparse.ArgumentParser:
     command = add_command(commands, name, run, what, examples=examples, details=details, words=words)
-    command.add_argument("--json", action="store_true", help="print JSON, one object a line")
+    add_json_option(command)
     add_client_options(command)
     return command
 
@@ -229,9 +227,7 @@ def _compare(options: argparse.Namespace) -> int:
             return OK
         print_pairs((("A", _brief(found.run_a)), ("B", _brief(found.run_b)), ("data set", found.dataset_name)))
         print()
-        rows = (
-            (c.raw, (c.case_name or c.case_id, _verdict(c.a), _verdict(c.b), _change(c.a, c.b))) for c in found.cases
-        )
+        rows = ((c.raw, (c.case_name or c.case_id, _verdict(c.a), _verdict(c.b), c.change)) for c in found.cases)
         Table(("CASE", "A", "B", "CHANGE"), flexible=0).print(rows, "they have no cases")
     return OK
 
@@ -270,7 +266,7 @@ def _print_cases(found: EvalRunDetail, *, only_failed: bool) -> None:
                 "passed" if case.passed else "failed",
                 case.case.name or case.case_id,
                 percent(case.score),
-                None if case.latency_ms is None else duration(case.latency_ms / 1000),
+                milliseconds(case.latency_ms),
                 case.error or case.final_text,
             ),
         )
@@ -294,12 +290,6 @@ def _verdict(side: Optional[Mapping[str, Any]]) -> str:
     score = side.get("score")
     shown = f" ({percent(score)})" if isinstance(score, (int, float)) else ""
     return ("passed" if side.get("passed") else "failed") + shown
-
-
-def _change(a: Optional[Mapping[str, Any]], b: Optional[Mapping[str, Any]]) -> str:
-    if a is None or b is None or bool(a.get("passed")) == bool(b.get("passed")):
-        return ""
-    return "better" if b.get("passed") else "worse"
 
 
 def _scorers(scorers: tuple[Mapping[str, Any], ...]) -> str:

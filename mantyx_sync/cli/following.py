@@ -1,19 +1,18 @@
-"""Following a run to its end: events to the screen, the answer to standard output, signals to the server."""
+"""Following a run to its end: events to the screen, the answer to standard output."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
-import threading
 import time
-from typing import TYPE_CHECKING, Any, Iterator, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from ..display.state import RunState
+from ..display.terminal import plain
 from ..errors import MantyxError, MantyxTimeoutError
 from ..events import AssistantDelta, AssistantMessage, RunEvent, ThinkingDelta
 from .answer import Answer
-from .exits import SAME_S, stopping_signals
+from .detaching import StopFlag
+from .exits import Stopped
 from .outcomes import outcome_json
 from .screen import Screen
 from .showing import Look
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from ..results import RunResult
     from ..run import Run
 
-__all__ = ["Detached", "Follower", "Wishes", "detaching"]
+__all__ = ["Follower", "Wishes"]
 
 TICK_S = 0.1
 _QUIET_TICK_S = 0.5  # where nothing moves, it is only looked whether the answer is still read
@@ -46,14 +45,6 @@ class Wishes:
         return self.is_json or self.is_events
 
 
-class Detached(BaseException):
-    """A signal came while a run of somebody else's is followed: it is left to itself."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
 class Follower:
     """Shows one run. `state` is what there was to see of it."""
 
@@ -63,8 +54,7 @@ class Follower:
         self._wishes = wishes
         self._session_id = session_id
         self._answer = Answer(screen, is_streamed=is_streamed and not wishes.is_data)
-        self._told = 0  # tools that were told of, in the order of their ends
-        self._ended: set[int] = set()
+        self._ended: set[int] = set()  # the places of tool calls whose end was told of
         self._notices = 0
         self._thoughts = 0
         self._steps: dict[str, str] = {}
@@ -81,16 +71,16 @@ class Follower:
         Raises:
             MantyxError: As `Run.result`.
             BrokenPipeError: Nobody reads the answer; the run was cancelled.
-            Detached: `stop` said so.
+            Stopped: `stop` said so; the run is left to itself.
         """
         screen = self._screen
         self.state.started_at = time.monotonic()
         every = TICK_S if screen.is_live or stop is not None or deadline is not None else _QUIET_TICK_S
         try:
-            with contextlib.closing(self._events(run, every)) as events:  # type: ignore[type-var]  # a generator
+            with contextlib.closing(run.poll(every)) as events:
                 for event in events:
                     if stop is not None and stop.number is not None:
-                        raise Detached(stop.number)
+                        raise Stopped(stop.number)
                     now = time.monotonic()
                     if deadline is not None and now >= deadline:
                         raise MantyxTimeoutError(f"run {run.run_id} did not end in time; it goes on", run_id=run.run_id)
@@ -115,10 +105,6 @@ class Follower:
         else:
             self._answer.finish(result.text)
         return result
-
-    @staticmethod
-    def _events(run: Run, every: float) -> Iterator[RunEvent | None]:
-        return run.poll(every)
 
     def _take(self, event: RunEvent, now: float) -> None:
         if self._wishes.is_events:
@@ -195,7 +181,7 @@ class Follower:
                 return
             self._thoughts += 1
             for line in turn.thinking.strip().splitlines():
-                self._screen.line(self._screen.style.dim(_readable(line)))
+                self._screen.line(self._screen.style.dim(plain(line)))
 
     def close(self, *, with_summary: bool = False) -> None:
         """Write what there is to say of a run that is over: its plan, and what it took."""
@@ -210,42 +196,3 @@ class Follower:
 
     def _print(self, value: Any) -> None:
         self._screen.answer(json_text(value, self._screen.out) + "\n")
-
-
-def _readable(text: str) -> str:
-    from ..display.terminal import plain
-
-    return plain(text)
-
-
-class StopFlag:
-    """Whether a signal came."""
-
-    def __init__(self) -> None:
-        self.number: int | None = None
-        self._noted_at = 0.0
-
-    def note(self, number: int, frame: object) -> None:  # noqa: ARG002 - the form of a signal's handler
-        """Handle a signal. The second one ends the process: whoever asks twice does not want to wait."""
-        if self.number is None:
-            self.number, self._noted_at = number, time.monotonic()
-        elif time.monotonic() - self._noted_at >= SAME_S:
-            os._exit(128 + number)
-
-
-@contextlib.contextmanager
-def detaching() -> Iterator[StopFlag]:
-    """Note signals in the block instead of interrupting: an interrupted run would be cancelled."""
-    flag = StopFlag()
-    previous: list[tuple[signal.Signals, Any]] = []
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, *stopping_signals()):
-            handler = signal.getsignal(number)
-            if handler is not None and handler is not signal.SIG_IGN:
-                previous.append((number, handler))
-                signal.signal(number, flag.note)
-    try:
-        yield flag
-    finally:
-        for restored, handler in previous:
-            signal.signal(restored, handler)

@@ -8,17 +8,18 @@ import sys
 from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Optional, TypeVar
 
 from ..display.terminal import is_terminal, plain
-from ..display.wording import count, duration, money, when
+from ..display.wire_words import tool_names
+from ..display.wording import count, milliseconds, money, spent, when
 from .connecting import add_client_options, connect
 from .exits import OK
 from .loading import Unusable
-from .parsing import add_command, key_value, positive
+from .parsing import add_command, add_json_option, key_value, positive
 from .tables import Table, print_json, print_pairs
 
 if TYPE_CHECKING:
     from ..results import RunSnapshot, RunSummary
 
-__all__ = ["add_commands", "add_limit", "limited"]
+__all__ = ["add_commands", "add_limit", "limited", "page_size"]
 
 T = TypeVar("T")
 _PAGE = 200
@@ -29,7 +30,7 @@ _STATUSES = ("queued", "running", "succeeded", "failed", "cancelled")
 def add_commands(groups: Any) -> None:
     """Add the commands to the parser's subparsers."""
     command = add_command(groups, "models", _models, "list the models that runs can use", examples="mantyx-sync models")
-    _add_json(command)
+    add_json_option(command)
     add_client_options(command, with_local=True)
 
     command = add_command(
@@ -55,7 +56,7 @@ def add_commands(groups: Any) -> None:
     command.add_argument("--agent", metavar="ID", help="only those of this agent")
     _add_metadata(command)
     add_limit(command)
-    _add_json(command)
+    add_json_option(command)
     add_client_options(command)
 
     command = add_command(
@@ -77,12 +78,8 @@ def add_commands(groups: Any) -> None:
     command.add_argument("--status", choices=("active", "ended"), metavar="STATUS", help="only these: active, ended")
     _add_metadata(command)
     add_limit(command)
-    _add_json(command)
+    add_json_option(command)
     add_client_options(command)
-
-
-def _add_json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print JSON, one object a line")
 
 
 def _add_metadata(command: argparse.ArgumentParser) -> None:
@@ -172,7 +169,7 @@ def _run_row(run: RunSummary) -> tuple[Optional[str], ...]:
         run.model_id,
         None if run.turns is None else str(run.turns),
         None if run.tokens is None else str(run.tokens.output_tokens),
-        None if run.duration_ms is None else duration(run.duration_ms / 1000),
+        milliseconds(run.duration_ms),
         run.input_preview,
     )
 
@@ -196,11 +193,11 @@ def _show_run(options: argparse.Namespace, run: RunSnapshot) -> None:
                 ("completed", run.completed_at),
                 ("model", run.model and run.model.id),
                 ("turns", run.turns),
-                ("tokens", run.tokens and f"{run.tokens.input_tokens} in, {run.tokens.output_tokens} out"),
-                ("metadata", ", ".join(f"{key}={value}" for key, value in run.metadata.items())),
+                ("tokens", spent(run.tokens)),
+                ("metadata", _pairs(run.metadata)),
                 ("agent", spec.get("agentId")),
                 ("system prompt", spec.get("systemPrompt")),
-                ("tools", ", ".join(_tool_names(spec))),
+                ("tools", ", ".join(tool_names(spec))),
                 ("prompt", spec.get("prompt") or _last_words(spec.get("messages"))),
             )
         )
@@ -209,10 +206,8 @@ def _show_run(options: argparse.Namespace, run: RunSnapshot) -> None:
             _print_text(run.final_text)
 
 
-def _tool_names(spec: Mapping[str, Any]) -> list[str]:
-    tools = spec.get("tools")
-    found = [tool for tool in tools if isinstance(tool, Mapping)] if isinstance(tools, list) else []
-    return [str(tool.get("name") or tool.get("id") or "?") for tool in found]
+def _pairs(metadata: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in metadata.items())
 
 
 def _last_words(messages: object) -> Optional[str]:
@@ -250,10 +245,10 @@ def _sessions(options: argparse.Namespace) -> int:
                     ("status", info.status),
                     ("created", info.created_at),
                     ("last used", info.last_used_at),
-                    ("metadata", ", ".join(f"{key}={value}" for key, value in info.metadata.items())),
+                    ("metadata", _pairs(info.metadata)),
                     ("agent", info.agent_spec.get("agentId")),
                     ("system prompt", info.agent_spec.get("systemPrompt")),
-                    ("tools", ", ".join(_tool_names(info.agent_spec))),
+                    ("tools", ", ".join(tool_names(info.agent_spec))),
                 )
             )
             for message in info.messages:

@@ -11,11 +11,15 @@ from typing import Any
 
 from ..checks import closest
 
-__all__ = ["Unusable", "load"]
+__all__ = ["NotKept", "Unusable", "load"]
 
 
 class Unusable(Exception):
     """What was given on the command line cannot be used; the text says why."""
+
+
+class NotKept(Exception):
+    """It was done, but what was to be kept of it cannot be written; the text says why."""
 
 
 def load(place: str, default_name: str) -> Any:
@@ -34,7 +38,7 @@ def load(place: str, default_name: str) -> Any:
         raise Unusable(f"{place!r} is not of the form module:name{_file_hint(module_name)}")
     value: Any = _import(module_name)
     for part in name.split("."):
-        if not hasattr(value, part):
+        if not _has(value, part, module_name):
             known = [word for word in vars(value) if not word.startswith("_")] if hasattr(value, "__dict__") else []
             near = closest(part, known)
             raise Unusable(f"module {module_name!r} has no {name!r}" + (f"; did you mean {near!r}?" if near else ""))
@@ -55,6 +59,16 @@ def _import(name: str) -> ModuleType:
         raise Unusable(_importing_failed(name, error)) from None
     except Exception as error:
         raise Unusable(_importing_failed(name, error)) from None
+    except SystemExit:  # a program, which does its work when it is imported
+        hint = 'put what it does as a program behind: if __name__ == "__main__"'
+        raise Unusable(f"importing {name!r} ended with sys.exit(); {hint}") from None
+
+
+def _has(value: Any, name: str, module_name: str) -> bool:
+    try:
+        return hasattr(value, name)
+    except Exception as error:  # a module may have a __getattr__ of its own
+        raise Unusable(f"module {module_name!r}: taking {name!r} failed with {type(error).__name__}: {error}") from None
 
 
 def _file_hint(name: str) -> str:

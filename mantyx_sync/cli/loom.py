@@ -10,8 +10,9 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
+from ..display.terminal import plain
 from .loading import Unusable, load
-from .parsing import add_command, log_to_stderr, seconds
+from .parsing import add_command, add_json_option, log_to_stderr, seconds
 from .streams import json_text, note
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def _add(commands: Any, name: str, run: Callable[[argparse.Namespace], int], wha
     where.add_argument("--url", help=f"the service's entry instead; its token is taken from {TOKEN_VARIABLE}")
     where.add_argument("--proxy", metavar="COMMAND", help="the stdio proxy's command line instead")
     if name != "worker":
-        parser.add_argument("--json", action="store_true", help="print JSON, one object a line")
+        add_json_option(parser)
     return parser
 
 
@@ -266,12 +267,7 @@ def _line(prompt: str) -> str:
 
 
 def _say(text: str) -> None:
-    note(_plain(text))
-
-
-def _plain(text: str) -> str:
-    """Leave out what a terminal would take for a command: a workflow wrote this."""
-    return "".join(char for char in text if char in "\n\t" or char.isprintable())
+    note(plain(text))  # a workflow wrote it
 
 
 class _Follower:
@@ -308,4 +304,4 @@ def _print_run(options: argparse.Namespace, run: LoomRun) -> None:
 
 
 def _print(options: argparse.Namespace, raw: Mapping[str, Any], line: str) -> None:
-    print(json_text(dict(raw), sys.stdout) if options.json else _plain(line), flush=True)
+    print(json_text(dict(raw), sys.stdout) if options.json else plain(line), flush=True)

@@ -57,9 +57,13 @@ def tools_of(options: argparse.Namespace) -> list[Any]:
 
 def _load(place: str) -> list[Any]:
     module, _, name = place.partition(":")
+    if not module.strip():
+        raise Unusable(f"--tool {place!r} is not of the form module:name")
     if name:
         value = load(place, name)
         if isinstance(value, (list, tuple)):
+            if not value:
+                raise Unusable(f"--tool {place!r} is empty, must be a function, a tool or a list of them")
             return list(value)
         if isinstance(value, type) or not (callable(value) or hasattr(value, "to_wire") or isinstance(value, dict)):
             kind = "a class" if isinstance(value, type) else f"of type {type(value).__name__}"
@@ -89,7 +93,7 @@ def _servers(places: Sequence[str], variables: Sequence[str]) -> list[Any]:
         named = _NAMED.fullmatch(place)
         name, what = (named["name"], named["rest"]) if named else (None, place)
         if what.lower().startswith(("http://", "https://")):
-            name = name or _free(_name_of(urlsplit(what).hostname or "server"), names)
+            name = name or _free(_name_of(_host_of(what)), names)
             found.append(define_local_mcp(name=name, url=what))
         else:
             command = _split(what, place)
@@ -114,6 +118,13 @@ def _program_of(command: Sequence[str]) -> str:
     words = [word for word in command if not word.startswith("-")]
     telling = next((word for word in words if not _STARTERS.fullmatch(os.path.basename(word))), command[0])
     return _name_of(re.sub(r"\.(py|js|ts|exe)$", "", os.path.basename(telling.rstrip("/\\"))))
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # whoever makes the server says what is wrong
+        return ""
 
 
 def _name_of(text: str) -> str:

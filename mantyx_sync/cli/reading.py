@@ -7,7 +7,7 @@ import select
 import sys
 from typing import Any, Iterable
 
-from ..display.terminal import Style, is_terminal, plain
+from ..display.terminal import Style, can_write, is_terminal, plain
 from .loading import Unusable
 
 __all__ = ["Reader"]
@@ -60,7 +60,7 @@ class Reader:
         lines: list[str] = []
         while True:
             try:
-                line = self._line("… " if self._can_show("…") else ". ")
+                line = self._line("… " if can_write(sys.stdout, "…") else ". ")
             except EOFError:
                 return "\n".join(lines)
             if line.strip() == FENCE:
@@ -103,14 +103,6 @@ class Reader:
         with contextlib.suppress(OSError, ValueError):
             return bool(select.select([sys.stdin], [], [], within)[0])
         return False
-
-    @staticmethod
-    def _can_show(text: str) -> bool:
-        try:
-            text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
-        except (UnicodeEncodeError, LookupError):
-            return False
-        return True
 
 
 def _line_editing() -> Any:

@@ -213,11 +213,8 @@ class Screen:
         below, first = len(self._block), "\r\n"
         start = ""
         if self._column and self._column >= max(1, width_of(self.out)):
-            start, self._column, self._is_wrapped = (
-                "\r\n",
-                0,
-                True,
-            )  # between two lines there is no place to come back to
+            start = "\r\n"  # between two lines there is no place to come back to
+            self._column, self._is_wrapped = 0, True
         if not self._column:
             below, first = below - 1, "\r"
         room = _DOWN * below + (f"\x1b[{below}A" if below else "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import shlex
@@ -13,6 +12,7 @@ from typing import Any, Mapping, Sequence
 
 from .exits import OK, Stopped
 from .loading import Unusable
+from .parsing import whole
 from .streams import note
 
 __all__ = ["exports", "port_number", "serve", "take_program"]
@@ -22,10 +22,7 @@ _END_S = 5.0
 
 def port_number(text: str) -> int:
     """Read a port."""
-    value = int(text)  # argparse says what is wrong
-    if not 0 <= value <= 65_535:
-        raise argparse.ArgumentTypeError(f"got {text!r}, must be from 0 to 65535; 0 takes a free one")
-    return value
+    return whole(text, 0, 65_535)
 
 
 def take_program(parser: Any) -> None:

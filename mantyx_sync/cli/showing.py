@@ -8,7 +8,7 @@ from typing import Any, Mapping, Sequence
 
 from ..display.state import Notice, RunState, ToolCallState
 from ..display.terminal import Glyphs, Style, cells, fit, plain
-from ..display.wording import count, duration, plural
+from ..display.wording import calls_made, duration, plural, spent, ticking
 from ..values import TaskPlan, TaskPlanStep
 
 __all__ = ["Look", "call_text"]
@@ -31,9 +31,7 @@ class Look:
         style, glyphs = self.style, self.glyphs
         took = call.duration(now)
         if call.state == "running":
-            # Tenths that run too fast to be read help nobody.
-            time = f"{took:.1f} s" if took < 10 else duration(took)
-            return self._line(style.cyan(glyphs.frame(now)), call_text(call), time)
+            return self._line(style.cyan(glyphs.frame(now)), call_text(call), ticking(took))
         time = duration(took) if took >= _MIN_SHOWN_S else ""
         if call.state == "failed":
             return self._line(style.red(glyphs.failed), call_text(call), time, call.detail or "failed", is_failed=True)
@@ -116,9 +114,8 @@ class Look:
         if state.turn_count:
             parts.append(plural(state.turn_count, "turn"))
         if state.tools:
-            parts.append(plural(len(state.tools), "tool call"))
-        if state.tokens is not None:
-            parts.append(f"{count(state.tokens.input_tokens)} tokens in, {count(state.tokens.output_tokens)} out")
+            parts.append(calls_made(len(state.tools), sum(call.state == "failed" for call in state.tools)))
+        parts.append(spent(state.tokens))
         if state.model is not None:
             parts.append(state.model.id)
         return self.style.dim(fit(f" {self.glyphs.dot} ".join(part for part in parts if part), self.width))
