@@ -80,9 +80,14 @@ def fields_of(options: argparse.Namespace, tools: Sequence[Any]) -> dict[str, An
         Unusable: A file cannot be read, or a field is given in a way that cannot be.
         MantyxConfigError: An attachment is not allowed.
     """
+    for option in ("system_prompt", "model", "agent"):
+        if getattr(options, option) == "":  # a variable of the shell's that is not set, mostly
+            raise Unusable(f"--{option.replace('_', '-')} is empty")
     found = _spec_file(options.spec)
     for name, text in options.set:
         found[_field(name, "--set")] = _json_or_text(text, name)
+    if tools and not isinstance(found.get("tools", []), list):
+        raise Unusable(f"tools: got {type(found['tools']).__name__}, must be a list of tools")
     given = {
         "system_prompt": _text_of(options.system_prompt),
         "model_id": options.model,
@@ -138,6 +143,10 @@ def prompt_of(words: Sequence[str]) -> Optional[str]:
     text = "\n\n".join(parts)
     if not text.strip():
         raise Unusable("the prompt is empty, must have text")
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes that the locale does not know
+        raise Unusable("the prompt is no text in the encoding of this terminal") from None
     return text
 
 
@@ -170,6 +179,8 @@ def _plan(options: argparse.Namespace) -> Any:
     if isinstance(options.plan, str):
         wanted["mode"] = options.plan
     if steps:
+        if not all(step.strip() for step in steps):
+            raise Unusable("--plan-step is empty, must be the title of a step")
         wanted["steps"] = steps
     if is_only:
         wanted["plan_only"] = True
@@ -221,6 +232,8 @@ def _field(name: str, where: str) -> str:
 def _json_or_text(text: str, name: str) -> Any:
     try:
         return json.loads(text)
+    except RecursionError:
+        raise Unusable(f"--set {name}: the value is nested too deeply") from None
     except ValueError as error:
         if text[:1] in ("{", "[", '"'):
             raise Unusable(f"--set {name}: the value is not JSON: {error}") from None
@@ -238,6 +251,8 @@ def json_file(path: str, where: str) -> Any:
     """
     try:
         return json.loads(_read(path, where))
+    except RecursionError:
+        raise Unusable(f"{where}: {path!r} is nested too deeply") from None
     except ValueError as error:
         raise Unusable(f"{where}: {path!r} is not JSON: {error}") from None
 
@@ -266,5 +281,7 @@ def needs_system_prompt(fields: Mapping[str, Any]) -> bool:
     """Tell whether nobody is named yet who could run."""
     if fields.get("agent_id") or fields.get("system_prompt"):
         return False
-    messages = fields.get("messages") or ()
+    messages = fields.get("messages")
+    if not isinstance(messages, (list, tuple)):
+        return True
     return not any(isinstance(message, dict) and message.get("role") == "system" for message in messages)

@@ -16,7 +16,7 @@ from .._version import __version__
 from ..errors import MantyxError
 from . import chat, evals, exits, listings, loom, recording, run, serve, spacefix
 from .connecting import ENVIRONMENT
-from .loading import Unusable
+from .loading import NotKept, Unusable
 from .parsing import Parser
 from .streams import drop_output, is_about_output, note, usable_streams
 
@@ -62,6 +62,9 @@ def _run(options: argparse.Namespace) -> int:
     except Unusable as error:
         _say(str(error))
         return exits.USAGE
+    except NotKept as error:
+        _say(str(error))
+        return exits.FAILED
     except MantyxError as error:
         _say(str(error) + (f" ({error.hint})" if error.hint and error.hint not in str(error) else ""))
         return exits.code_of(error) if getattr(options, "tells_apart", True) else exits.FAILED
@@ -103,8 +106,9 @@ def _take_more(options: argparse.Namespace, more: Sequence[str]) -> None:
     """Take words of a prompt that stand behind an option, which argparse does not; refuse all else."""
     parser: Any = getattr(options, "parser", None)
     prompt = getattr(options, "prompt", None)
-    if isinstance(prompt, list) and all(word == "-" or not word.startswith("-") for word in more):
-        prompt.extend(more)
+    end = more.index("--") if "--" in more else len(more)
+    if isinstance(prompt, list) and all(word == "-" or not word.startswith("-") for word in more[:end]):
+        prompt.extend([*more[:end], *more[end + 1 :]])  # behind -- all are words
     elif isinstance(parser, Parser):
         parser.refuse_unknown(more)
     else:

@@ -24,7 +24,9 @@ __all__ = [
     "positive",
     "seconds",
     "share",
+    "speed",
     "time_limit",
+    "whole",
 ]
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
@@ -66,7 +68,9 @@ class Parser(argparse.ArgumentParser):
         options = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
         if not options:
             self.error("there are more arguments than the command takes; is a text with spaces not in quotes?")
-        near = closest(options[0], [name for action in self._actions for name in action.option_strings])
+        # Compared without the dashes, which all of them share.
+        known = {name.lstrip("-"): name for action in self._actions for name in action.option_strings}
+        near = known.get(closest(options[0].lstrip("-"), known) or "")
         self.error(f"there is no option {options[0]}" + (f"; did you mean {near}?" if near else ""))
 
 
@@ -123,7 +127,7 @@ def add_noise_options(command: argparse._ActionsContainer, *, quiet: str, verbos
 
 def seconds(text: str) -> float:
     """Read a duration."""
-    value = float(text)  # argparse says what is wrong
+    value = _number(text, text, "a number of seconds")
     if not 0 <= value <= 86_400:
         raise argparse.ArgumentTypeError(f"got {text!r}, must be from 0 to 86400 seconds")
     return value
@@ -139,17 +143,42 @@ def time_limit(text: str) -> float:
 
 def positive(text: str) -> int:
     """Read a number of things."""
-    value = int(text)  # argparse says what is wrong
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}, must be 1 or more")
+    return whole(text, 1)
+
+
+def whole(text: str, low: int, high: int | None = None) -> int:
+    """Read a whole number within bounds."""
+    must = f"{low} or more" if high is None else f"from {low} to {high}"
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {text!r}, must be a whole number, {must}") from None
+    if value < low or (high is not None and value > high):
+        raise argparse.ArgumentTypeError(f"got {text!r}, must be {must}")
     return value
 
 
 def share(text: str) -> float:
     """Read a share: `0.9` or `90%`."""
-    value = float(text[:-1]) / 100 if text.endswith("%") else float(text)  # argparse says what is wrong
+    percent = text.endswith("%")
+    value = _number(text[:-1] if percent else text, text, "a number") / (100 if percent else 1)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, must be from 0 to 1, or from 0% to 100%")
+    return value
+
+
+def _number(digits: str, given: str, what: str) -> float:
+    try:
+        return float(digits)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"got {given!r}, must be {what}") from None
+
+
+def speed(text: str) -> float:
+    """Read how many times as fast."""
+    value = _number(text, text, "a number above 0")
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"got {text!r}, must be above 0")
     return value
 
 

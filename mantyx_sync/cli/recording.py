@@ -8,7 +8,7 @@ from typing import Any
 from .connecting import NO_ACCOUNT, add_client_options, read_key
 from .exits import FAILED
 from .loading import Unusable
-from .parsing import add_command, seconds
+from .parsing import add_command, seconds, speed
 from .serving import port_number, serve, take_program
 from .streams import note
 
@@ -53,20 +53,13 @@ def add_commands(groups: Any) -> None:
         """,
     )
     command.add_argument("file", metavar="FILE", help="the recording")
-    command.add_argument("--speed", type=_speed, metavar="N", help="times as fast as it was (default: without pauses)")
+    command.add_argument("--speed", type=speed, metavar="N", help="times as fast as it was (default: without pauses)")
     command.add_argument("--max-gap", type=seconds, metavar="SECONDS", help="cut pauses to so long")
     command.add_argument(
         "--ignore", action="append", metavar="PLACE", help="what may differ, such as metadata.trace_id; may be repeated"
     )
     command.add_argument("--port", type=port_number, default=0, help="the port (default: a free one)")
     take_program(command)
-
-
-def _speed(text: str) -> float:
-    value = float(text)  # argparse says what is wrong
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"got {text!r}, must be above 0")
-    return value
 
 
 def _record(options: argparse.Namespace) -> int:

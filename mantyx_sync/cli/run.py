@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 import time
 from functools import partial
@@ -23,9 +24,9 @@ from .connecting import add_client_options, connect
 from .detaching import detaching
 from .exits import INTERRUPTED, OK, Stopped
 from .following import Follower, Wishes
-from .loading import Unusable
+from .loading import NotKept, Unusable
 from .offering import add_tool_options, tools_of
-from .parsing import add_command, add_json_option, add_noise_options, log_shown, time_limit
+from .parsing import add_command, add_json_option, add_noise_options, log_shown, time_limit, whole
 from .screen import Screen
 from .starting import started
 from .tables import print_json
@@ -95,7 +96,7 @@ def add_commands(groups: Any) -> None:
         """,
     )
     command.add_argument("run_id", metavar="RUN", help="the run")
-    command.add_argument("--last-seq", type=int, default=0, metavar="N", help="leave out events up to this one")
+    command.add_argument("--last-seq", type=_seq, default=0, metavar="N", help="leave out events up to this one")
     command.add_argument("--timeout", type=time_limit, metavar="SECONDS", help="leave the run to itself after so long")
     _add_printing(command)
     add_tool_options(command)
@@ -113,6 +114,10 @@ def add_commands(groups: Any) -> None:
     command.add_argument("run_ids", nargs="+", metavar="RUN", help="a run")
     add_json_option(command)
     add_client_options(command)
+
+
+def _seq(text: str) -> int:
+    return whole(text, 0)
 
 
 def _add_printing(command: argparse.ArgumentParser) -> None:
@@ -136,6 +141,7 @@ def _add_printing(command: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     prompt = prompt_of(options.prompt if options.prompt or not options.spec else [])
+    _check_page(options.html)
     screen = Screen(is_quiet=options.quiet)
     with screen, screen.taking_prints(), log_shown(is_verbose=options.verbose):
         tools = tools_of(options)
@@ -214,7 +220,10 @@ def _ending(options: argparse.Namespace, screen: Screen, run: Run, follower: Fol
         raise
     except Exception as error:
         if not isinstance(error, BrokenPipeError):
-            _leave_behind(options, screen, run, follower)
+            try:
+                _leave_behind(options, screen, run, follower)
+            except NotKept as failure:  # what became of the run is told all the same
+                screen.print_line(str(failure))
         raise
     _leave_behind(options, screen, run, follower)
 
@@ -228,12 +237,28 @@ def _leave_behind(options: argparse.Namespace, screen: Screen, run: Run, followe
         try:
             run.to_html(options.html)
         except OSError as error:
-            raise Unusable(f"--html: {options.html!r} cannot be written: {error.strerror}") from None
+            raise NotKept(f"--html: {options.html!r} cannot be written: {error.strerror}") from None
+
+
+def _check_page(path: Optional[str]) -> None:
+    """Refuse a place where no page can be written, before a run is paid for.
+
+    Raises:
+        Unusable: It is such a place.
+    """
+    if path is None:
+        return
+    folder = os.path.dirname(path) or "."
+    if not path or os.path.isdir(path):
+        raise Unusable(f"--html: got {path!r}, must be a file to write")
+    if not os.path.isdir(folder):
+        raise Unusable(f"--html: there is no folder {folder!r}")
+    if not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise Unusable(f"--html: {path!r} cannot be written: permission denied")
 
 
 def _attach(options: argparse.Namespace) -> int:
-    if options.last_seq < 0:
-        raise Unusable(f"--last-seq: got {options.last_seq}, must be 0 or more")
+    _check_page(options.html)
     screen = Screen(is_quiet=options.quiet)
     deadline = None if options.timeout is None else time.monotonic() + options.timeout
     with screen, screen.taking_prints(), log_shown(is_verbose=options.verbose):
