@@ -10,7 +10,7 @@ from typing import Any, Callable
 import pytest
 
 from mantyx_sync.cli import commands, exits, main, starting
-from mantyx_sync.cli.following import StopFlag
+from mantyx_sync.cli.detaching import StopFlag
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
