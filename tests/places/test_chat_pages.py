@@ -274,6 +274,25 @@ def test_no_text_keeps_the_page_busy(browser: Browser, django: Served) -> None:
         assert not slow
 
 
+def test_a_table_without_an_end_leaves_the_reader_time(browser: Browser, django: Served) -> None:
+    with opened(browser, django) as page:
+        share = page.evaluate(
+            """() => import("/static/turn.js").then(async ({ Turn }) => {
+              const frame = () => new Promise(requestAnimationFrame);
+              const turn = new Turn("all of them");
+              document.getElementById("conversation").append(turn.element);
+              turn.write("text", "| a | b |\\n|---|---|\\n" + "| 1 | **2** |\\n".repeat(3000));
+              await frame();
+              const began = performance.now();
+              let drawing = 0;
+              turn.onGrowth = () => { drawing += turn.block.cost; document.body.offsetHeight; };
+              while (performance.now() - began < 800) { turn.write("text", "| 3 | 4 |\\n"); await frame(); }
+              return drawing / (performance.now() - began);
+            })"""
+        )
+        assert 0 < share < 0.45, share
+
+
 def test_a_text_keeps_its_form(browser: Browser, django: Served) -> None:
     with opened(browser, django) as page:
 

@@ -3,6 +3,7 @@
 import { show } from "./markdown.js";
 
 const REPLAY_GAP_MS = 150; // events of the past come closer together than this
+const COSTLY_MS = 8; // half of a frame's time
 const STEP_WORDS = { pending: "to do", in_progress: "under way", done: "done", blocked: "blocked", skipped: "skipped" };
 const REASONS = {
   rate_limit_exceeded: "Too many questions at once just now. Try again in a moment.",
@@ -79,15 +80,18 @@ export class Turn {
   }
 
   draw(block) {
-    if (block.isDrawn === false) return; // it will be, with the next frame
+    if (block.isDrawn === false) return; // it will be
     block.isDrawn = false;
     const paint = () => {
+      const began = performance.now();
       block.isDrawn = true;
       if (block.kind === "text") show(block.element, block.source);
       else block.element.querySelector("div").textContent = block.source;
       this.onGrowth?.();
+      block.cost = performance.now() - began;
     };
     if (this.isOver || document.hidden) paint(); // a page in the background is given no frames
+    else if (block.cost > COSTLY_MS) setTimeout(paint, 3 * block.cost); // a table without an end: the reader scrolls too
     else requestAnimationFrame(paint);
   }
 
