@@ -144,7 +144,7 @@ class EvalCalls:
             MantyxTimeoutError: `timeout` passed; the eval was cancelled. `run_id` is on the error.
             MantyxNetworkError: The eval could not be followed to its end; it may still be going.
         """
-        from .reader import warn_if_threads_are_off
+        from .uwsgi_threads import warn_if_threads_are_off
 
         warn_if_threads_are_off()
         return self._evals().run_eval(

@@ -19,7 +19,7 @@ from .events import RunEvent
 from .opened_tools import CLOSE_S, Keeper, OpenedTools, join_keepers, open_tools
 from .output import OutputType
 from .progress import Reporting
-from .reader import FollowSettings, RunReader, warn_if_threads_are_off
+from .reader import FollowSettings, RunReader
 from .recovery import Mark, ambiguous, find_keyed, find_run, key_mark, may_exist, new_mark
 from .results import RunResult
 from .roster import Roster
@@ -35,6 +35,7 @@ from .transport.auth import BearerAuth, TokenAuth
 from .transport.http import HttpTransport
 from .transport.retry import RetryPolicy
 from .transport.url import BaseURL
+from .uwsgi_threads import warn_if_threads_are_off
 
 if TYPE_CHECKING:
     import requests

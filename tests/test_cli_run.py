@@ -366,6 +366,8 @@ def test_a_session_is_begun_and_gone_on_with(cli: Cli, serve: Serve, shop: str) 
     assert body(server, "session_messages")["reasoningLevel"] == "low"
     assert session.status == "active"
     assert cli("run", "Who am I?", "--session", session.id, "-s", "Be rude.") == 2
+    assert cli("run", "Who am I?", "--session", session.id, "--set", "systemPrompt=Be rude.") == 2
+    assert "have no place beside --session" in cli.err
     assert cli("run", "Who am I?", "--session", "ses_none") == 3
 
 

@@ -12,7 +12,8 @@ import pytest
 from mantyx_sync.cli.answer import Answer
 from mantyx_sync.cli.screen import Screen
 from mantyx_sync.cli.showing import Look
-from mantyx_sync.display.state import Notice, RunState, ToolCallState
+from mantyx_sync.display.notices import Notice
+from mantyx_sync.display.state import RunState, ToolCallState
 from mantyx_sync.display.terminal import (
     Style,
     can_redraw,

@@ -7,7 +7,9 @@ from typing import Any, Iterable
 
 import pytest
 
-from mantyx_sync.display.state import Notice, RunState, Text
+from mantyx_sync.display.growing import Text
+from mantyx_sync.display.notices import Notice
+from mantyx_sync.display.state import RunState
 from mantyx_sync.errors import MantyxNetworkError, MantyxTimeoutError
 from mantyx_sync.events import NO_SEQ, RunEvent, decode
 

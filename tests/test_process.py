@@ -652,7 +652,7 @@ def test_a_warning_points_at_the_line_that_starts_the_run() -> None:
     with LocalServer() as server:
         program = f"""
 import types, warnings
-import mantyx_sync.reader as reader
+import mantyx_sync.uwsgi_threads as uwsgi_threads
 sys.modules["uwsgi"] = types.ModuleType("uwsgi")
 sys.modules["uwsgi"].opt = {{}}
 def start(): client.run_agent({RUN})
@@ -662,7 +662,7 @@ def plan(): client.run_plan({RUN})
 def attach(): client.attach_run(client.list_runs().items[0].id).close()
 def send(): client.create_session(system_prompt="x").send("Hi")
 for use in (start, stream, background, plan, attach, send):
-    reader._has_warned = False
+    uwsgi_threads._has_warned = False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         use()

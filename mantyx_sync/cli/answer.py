@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from ..display.state import Text
+from ..display.growing import Text
 from .screen import Screen
 
 __all__ = ["Answer", "is_sure"]

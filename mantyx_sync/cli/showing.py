@@ -6,7 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
-from ..display.state import Notice, RunState, ToolCallState
+from ..display.notices import Notice
+from ..display.state import RunState, ToolCallState
 from ..display.terminal import Glyphs, Style, cells, fit, plain
 from ..display.wording import calls_made, duration, plural, spent, ticking
 from ..values import TaskPlan, TaskPlanStep

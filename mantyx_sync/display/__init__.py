@@ -8,7 +8,7 @@ Where what lies:
     run_view listing_view eval_view  the views, each a card; `parts` is what they share
     html style                       elements that cannot be broken out of, and the one stylesheet
     wording wire_words               how numbers, times and the wire's objects read, in HTML and in terminals
-    state                            what there is to see of a run so far, folded from its events
+    state growing notices            what there is to see of a run so far, folded from its events
     live live_card live_line         `watch`: a card in a cell of a `notebook`, a line in a `terminal`
     timeline timeline_*              a run in time: model, then layout, then SVG; or text
 """

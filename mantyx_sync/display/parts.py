@@ -22,7 +22,7 @@ from mantyx_sync.display.html import (
     prose,
     section,
 )
-from mantyx_sync.display.state import Notice
+from mantyx_sync.display.notices import Notice
 from mantyx_sync.display.wording import amount, duration, plural
 from mantyx_sync.values import RunModelInfo, TaskPlan, TokenUsage
 

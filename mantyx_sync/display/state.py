@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from mantyx_sync.display.growing import Text
+from mantyx_sync.display.notices import Notice, sentence_of
 from mantyx_sync.errors import MantyxProtocolError, MantyxRunCancelled, MantyxTimeoutError
 from mantyx_sync.events import (
     NO_SEQ,
@@ -18,14 +20,10 @@ from mantyx_sync.events import (
     ErrorEvent,
     LocalToolCall,
     LocalToolResultIn,
-    LoopDetected,
-    ModelFallback,
     ResultEvent,
     RunEvent,
-    SupervisorReview,
     TaskPlanEvent,
     ThinkingDelta,
-    ToolBudgetExceeded,
     ToolCall,
     ToolFiles,
     ToolResultEvent,
@@ -33,50 +31,7 @@ from mantyx_sync.events import (
 )
 from mantyx_sync.values import RunModelInfo, TaskPlan, TokenUsage
 
-__all__ = ["Notice", "Outcome", "RunState", "Text", "ToolCallState", "TurnState"]
-
-_PIECES = 512
-
-
-class Text:
-    """Text that grows by small pieces. Adding one takes the same short time however long the text is."""
-
-    __slots__ = ("_blocks", "_pieces", "length")
-
-    def __init__(self, text: str = "") -> None:
-        self._blocks: list[str] = [text] if text else []
-        self._pieces: list[str] = []  # a string of its own for each delta would take ten times the room of its text
-        self.length = len(text)
-
-    def add(self, piece: str) -> None:
-        """Append a piece."""
-        self._pieces.append(piece)
-        self.length += len(piece)
-        if len(self._pieces) >= _PIECES:
-            self._blocks.append("".join(self._pieces))
-            self._pieces.clear()
-
-    def tail(self, chars: int) -> str:
-        """Return the last `chars` characters, or all there are, without touching the rest."""
-        found: list[str] = []
-        for part in (*reversed(self._pieces), *reversed(self._blocks)):
-            if chars <= 0:
-                break
-            found.append(part[-chars:])
-            chars -= len(part)
-        return "".join(reversed(found))
-
-    def __str__(self) -> str:
-        if len(self._blocks) + len(self._pieces) > 1:
-            self._blocks = ["".join((*self._blocks, *self._pieces))]
-            self._pieces.clear()
-        return self._blocks[0] if self._blocks else "".join(self._pieces)
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __repr__(self) -> str:
-        return f"<Text of {self.length} characters>"
+__all__ = ["Outcome", "RunState", "ToolCallState", "TurnState"]
 
 
 @dataclass
@@ -142,20 +97,6 @@ class ToolCallState:
     def duration(self, now: float) -> float:
         """Return how long it took, or has been taking until `now`."""
         return max(0.0, (now if self.ended is None else self.ended) - self.started)
-
-
-@dataclass(frozen=True)
-class Notice:
-    """Something that stepped in: a guard, the supervisor, another model. `is_warning` unless all is on track.
-
-    `kind` is the event's type. `turn` is the place in `RunState.turns` of the turn it came after.
-    """
-
-    kind: str
-    text: str
-    at: float
-    is_warning: bool = True
-    turn: int = 0
 
 
 @dataclass(frozen=True)
@@ -286,7 +227,7 @@ class RunState:
         elif event.is_terminal:
             self._take_end(event, at)
         else:
-            found = _notice(event)
+            found = sentence_of(event)
             if found is not None:
                 self.notices.append(Notice(event.type, found[0], at, found[1], max(0, len(self.turns) - 1)))
 
@@ -430,30 +371,3 @@ def _typed(event: RunEvent) -> RunEvent:
         return decode({"seq": event.seq, "type": event.type, "data": event.data})
     except MantyxProtocolError:
         return event
-
-
-def _notice(event: RunEvent) -> tuple[str, bool] | None:
-    """Return what a guard's event means in a sentence, and whether it is a warning; `None` for other events."""
-    if isinstance(event, LoopDetected):
-        tools = f" ({', '.join(event.tools)})" if event.tools else ""
-        times = f" {event.consecutive_count} times" if event.consecutive_count else ""
-        then = "the last turn is without tools" if event.hard_cutoff else "the model was told to try something else"
-        return f"The same tool calls were repeated{times}{tools}: {then}.", True
-    if isinstance(event, ToolBudgetExceeded):
-        limit = "" if event.max_calls is None else f", its budget is {event.max_calls}"
-        index = "A call" if event.call_index is None else f"Call {event.call_index}"
-        return f"{index} of {event.tool or 'a tool'} was turned away{limit}.", True
-    if isinstance(event, SupervisorReview):
-        words = {
-            "on_track": "The supervisor finds the run on track",
-            "redirect": "The supervisor changed the run's course",
-            "finalize": "The supervisor asked the run to finish",
-        }
-        said = words.get(event.action or "", f"The supervisor reviewed the run ({event.action or 'no verdict'})")
-        more = (event.redirect or event.reason) if event.action == "redirect" else event.reason
-        return (f"{said}: {more}" if more else f"{said}."), event.action != "on_track"
-    if isinstance(event, ModelFallback):
-        instead = event.fallback_model_id or "another model"
-        why = f" ({event.error_class})" if event.error_class else ""
-        return f"{event.primary_model_id or 'The model'} failed{why}: the run goes on with {instead}.", True
-    return None

@@ -316,7 +316,7 @@ class Agent:
             MantyxConfigError: There is no key, or the gateway would not take what is served.
             MantyxError: There can be no more threads.
         """
-        from ..reader import warn_if_threads_are_off
+        from ..uwsgi_threads import warn_if_threads_are_off
         from .service import Hooks, Service
 
         warn_if_threads_are_off()

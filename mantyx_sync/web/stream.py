@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Callable, Iterator, List, Mapping, Tuple, Unio
 from ..checks import kind_of, refusal, seconds, shown
 from ..errors import MantyxConfigError, MantyxError, MantyxRunCancelled, MantyxRunError
 from ..events import NO_SEQ, CancelledEvent, ResultEvent, RunEvent
-from ..reader import THREADS_ARE_OFF, threads_are_off
 from ..run import Run
 from ..transport.sse_writing import EVENT_STREAM, HEARTBEAT, sse_event, sse_retry, stream_headers
+from ..uwsgi_threads import THREADS_ARE_OFF, threads_are_off
 from .ending import is_over, note_open
 from .errors import public_error, public_failure
 from .finishing import finish

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, Tuple
 
 from ...errors import MantyxConflictError, MantyxError, MantyxNotFoundError, MantyxRunCancelled
 from ...failures import describe_failure
-from ...reader import warn_if_threads_are_off
 from ...spec import RunSpec
+from ...uwsgi_threads import warn_if_threads_are_off
 from ..rpc import INTERNAL_ERROR
 from .calls import Refused
 from .conversations import Conversations
