@@ -43,6 +43,7 @@ from tests.waiting import wait_until
 
 from .conversations import MODEL, Tap, converse, order_tool, talk
 from .plain_http import start
+from .wire import Peer, WireServer
 
 pytestmark = pytest.mark.usefixtures("no_leaks", "plain_environment")
 
@@ -151,6 +152,59 @@ def test_broken_connections_are_passed_on_and_recorded_as_such(tmp_path: Path) -
     posts = [exchange for exchange in exchanges if exchange.path.endswith("/tool-results")]
     assert (posts[0].status, posts[0].end) == (None, NO_ANSWER)
     assert [post.status for post in posts[1:]].count(204) == 1
+
+
+def _asked(port: int, line: str) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+        sock.sendall(
+            f"{line}\r\nHost: localhost\r\nAuthorization: Bearer recording\r\nConnection: close\r\n\r\n".encode()
+        )
+        return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
+def test_odd_answers_and_clients_get_on_with_one_another(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    events = b"data: 1\n\ndata: 2\r\n\r\n"
+    asked: list[tuple[str, str, bytes, bytes]] = [  # a request, what the server says, what the client gets
+        ("GET /x HTTP/1.0", "stream", events, b"\r\nConnection: close\r\n\r\n" + events),
+        ("GET /x HTTP/1.1", "stream", events, b"\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(events), events)),
+        ("HEAD /x HTTP/1.1", "stream", events, b"text/event-stream\r\nConnection: close\r\n\r\n"),
+        ("GET /x HTTP/1.1", "cut", b"Content-Type: applica", b""),
+        (
+            "GET /x HTTP/1.1",
+            "cut",
+            b"Content-Type: application/json\r\nConte",
+            b"\r\nContent-Length: 1\r\nConnection: close\r\n\r\n",
+        ),
+        (
+            "GET /x HTTP/1.1",
+            "away",
+            b"%b/api/v1/workspaces/local/y",
+            b"\r\nLocation: /api/v1/workspaces/recorded/y\r\n",
+        ),
+    ]
+
+    def play(peer: Peer) -> None:
+        what, said = asked[len(ends)][1:3]
+        peer.request()
+        if what == "stream":
+            peer.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n", said)
+        elif what == "cut":
+            peer.send(b"HTTP/1.1 200 OK\r\n", said)
+        else:
+            peer.send(b"HTTP/1.1 302 Found\r\nContent-Length: 0\r\nLocation: ", said % server.url.encode(), b"\r\n\r\n")
+
+    ends: list[bytes] = []
+    account = {"api_key": "a-key", "workspace_slug": "local"}
+    with WireServer(play) as server, RecordingServer(path, **account, base_url=server.url) as recorder:
+        for line, _, _, seen in asked:
+            ends.append(_asked(recorder.port, line))
+            assert seen in ends[-1], (line, ends[-1])
+            assert not ends[-1].partition(b"\r\n\r\n")[2] or "HEAD" not in line
+    assert [exchange.end for exchange in read_recording(path)] == [COMPLETE] * 3 + [BROKEN] * 2 + [COMPLETE]
+    with ReplayServer(path) as replay:
+        assert [_asked(replay.port, line) for line, *_ in asked] == ends
+        replay.assert_all_used()
 
 
 def test_a_client_that_leaves_ends_the_stream_at_the_server(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from mantyx_sync import (
 from mantyx_sync.local import LocalServer, Pause, RecordingError, RecordingServer, ReplayServer, ScriptedModel, ToolUse
 from mantyx_sync.local import faults as of_network
 from mantyx_sync.local.matching import GENERATED_KEY, Asked, compare, is_path
-from mantyx_sync.local.playback import Tape
+from mantyx_sync.local.playback import Tape, split_frames
 from mantyx_sync.local.recording import VERSION, Exchange, Piece, write_recording
 from mantyx_sync.local.redaction import REDACTED
 from mantyx_sync.recovery import RECOVERY_KEY
@@ -395,6 +395,42 @@ def test_pauses_are_kept_left_out_or_shortened(
         took = time.monotonic() - began
     assert answer.endswith(b"\r\n\r\n9\r\ndata: 1\n\n\r\nb\r\ndata: 2\n\nda\r\n7\r\nta: 3\n\n\r\n0\r\n\r\n")
     assert low <= took < high
+
+
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [({}, "0"), ({"speed": 100}, "2"), ({"speed": 1}, "120"), ({"speed": 1, "max_gap": 0.5}, "1")],
+    ids=["no pauses", "a hundred times as fast", "as it was", "capped"],
+)
+def test_a_client_is_asked_to_wait_as_long_as_other_pauses_are(
+    tmp_path: Path, options: Mapping[str, Any], asked: str
+) -> None:
+    headers = [("Retry-After", "120"), ("X-Retry-After", "120")]
+    recorded = [_exchange(1, "GET /a", 1, status=429, answer_headers=headers)]
+    recorded.append(
+        _exchange(2, "GET /a", 2, status=429, answer_headers=[("Retry-After", "Thu, 01 Jan 2026 00:00:00 GMT")])
+    )
+    write_recording(tmp_path / "a", recorded)
+    with ReplayServer(tmp_path / "a", **options) as replay:
+        tap = Tap(replay.port)
+        assert f"\r\nRetry-After: {asked}\r\nX-Retry-After: 120\r\n".encode() in tap.ask("GET", "/a")
+        assert b"\r\nRetry-After: Thu, 01 Jan 2026 00:00:00 GMT\r\n" in tap.ask("GET", "/a")
+
+
+def test_events_are_found_in_any_pieces_and_in_time() -> None:
+    body = b"data: 1\n\ndata: 2\r\n\r\ndata: 3\r\rdata: 4\n\r\n\ndata: 5"
+    whole = [frame.data for frame in split_frames([Piece(body, 0, 0)])]
+    assert b"".join(whole) == body[: body.index(b"data: 5")]
+    for size in (1, 2, 3, 4, 5, 7):
+        pieces = [Piece(body[at : at + size], 0, at) for at in range(0, len(body), size)]
+        frames = split_frames(pieces)
+        assert [frame.data for frame in frames] == whole
+        ends = [sum(len(frame.data) for frame in frames[: count + 1]) for count in range(len(frames))]
+        assert [frame.piece.order // size for frame in frames] == [(end - 1) // size for end in ends]
+    large = [Piece(b"x" * 16_000, 0, number) for number in range(1000)]
+    began = time.monotonic()
+    assert len(split_frames([*large, Piece(b"\n\n", 0, 0)])) == 1
+    assert time.monotonic() - began < 3  # it was minutes
 
 
 def test_a_pause_ends_with_its_server_or_client(tmp_path: Path) -> None:

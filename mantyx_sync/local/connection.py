@@ -353,6 +353,8 @@ class Connection:
         effect = stream.effect
         if stream.gzip is not None:
             headers.append(("Content-Encoding", "gzip"))
+        if stream.framing == "chunked" and request.is_old:
+            stream.framing = "close"
         if stream.framing == "chunked":
             headers.append(("Transfer-Encoding", "chunked"))
         elif stream.framing == "length":

@@ -69,6 +69,8 @@ class Request:
     headers: Mapping[str, str]
     body: bytes = b""
     keep_alive: bool = True
+    is_old: bool = False
+    """Whether it is HTTP/1.0, which knows no chunks."""
     segments: tuple[str, ...] = ()
     query: Mapping[str, list[str]] = field(default_factory=dict)
     # Filled in by the connection and the router, so that handlers, faults and the request log can name them.
@@ -195,6 +197,7 @@ class RequestParser:
             target,
             headers,
             keep_alive=keep_alive,
+            is_old=version == "HTTP/1.0",
             segments=tuple(unquote(part) for part in path.split("/") if part),
             query=parse_qs(query, keep_blank_values=True) if query else {},
         )

@@ -18,7 +18,7 @@ from mantyx_sync.local.rewriting import rewrite_pieces
 
 __all__ = ["Plan", "Step", "Tape", "split_frames"]
 
-_FRAME = re.compile(rb".*?(?:\r\n\r\n|\n\n|\r\r)", re.DOTALL)
+_FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _WITH_ID = re.compile(r"/(?:agent-runs|agent-sessions|eval-runs)/([^/]+)")
 _AGENT_RUN = re.compile(rb'"agentRunId"\s*:\s*"([^"]+)"')
 _STATUSES = {"result": "succeeded", "error": "failed", "cancelled": "cancelled"}
@@ -63,14 +63,15 @@ class _Frame:
 def split_frames(pieces: Iterable[Piece]) -> list[_Frame]:
     """Cut the body of an event stream into its complete frames, each with the piece that completed it."""
     frames: list[_Frame] = []
-    open_part = b""
+    open_part = bytearray()
     for piece in pieces:
+        looked_at = max(0, len(open_part) - 3)  # only once: an event may be large, and come in many pieces
         open_part += piece.data
-        at = 0
-        for found in _FRAME.finditer(open_part):
-            frames.append(_read_frame(found.group(), piece))
-            at = found.end()
-        open_part = open_part[at:]
+        start = 0
+        for end in [found.end() for found in _FRAME_END.finditer(open_part, looked_at)]:
+            frames.append(_read_frame(bytes(open_part[start:end]), piece))
+            start = end
+        del open_part[:start]
     return frames
 
 

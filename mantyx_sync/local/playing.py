@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from typing import Callable, Iterable, Mapping, Optional, Protocol
 
@@ -84,7 +85,14 @@ class Playing:
         self._before = time.monotonic()
         self._has_begun = True
         self.go_on()
-        return RelayedResponse(plan.status, plan.headers, self._log, self._length())
+        return RelayedResponse(plan.status, tuple(map(self._header, plan.headers)), self._log, self._length())
+
+    def _header(self, pair: tuple[str, str]) -> tuple[str, str]:
+        """Return a header as it was, but for a pause that it asks the client to make."""
+        name, value = pair
+        if name.lower() == "retry-after" and value.isascii() and value.isdigit():
+            return name, str(math.ceil(self._stage.pause(int(value))))
+        return pair
 
     def _length(self) -> int | None:
         if not self._plan.is_sized:

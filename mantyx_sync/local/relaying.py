@@ -67,6 +67,8 @@ _NOT_PASSED_BACK = frozenset(
     }
 )
 
+_CUT = "the answer has neither a length nor a body"
+
 _Part = Union[bytes, "tuple[str, Optional[str]]"]
 
 
@@ -138,6 +140,10 @@ class Upstream:
             body = body.replace(old.encode(), new.encode())
             body = body.replace(old.replace("/", "\\/").encode(), new.replace("/", "\\/").encode())
         return body
+
+    def address_as_ours(self, address: str) -> str:
+        """Turn an address at the real server into one at the one that the client asks."""
+        return self.as_ours(f'"{address}"'.encode("latin-1", "replace")).decode("latin-1")[1:-1]
 
 
 def _transport(base_url: str, session: requests.Session | None, auth: Any) -> HttpTransport:
@@ -216,7 +222,7 @@ class Relay:
             return
         try:
             self._notes.credentials_in(opened.headers)
-            headers = _passed_back(opened.headers)
+            headers = self._passed_back(opened.headers)
             if opened.media_type == "application/json":
                 self._pass_on_whole(opened, headers)
             else:
@@ -251,6 +257,8 @@ class Relay:
             self._notes.piece(self._exchange, part)
             self._log.frames.append(part)
             self._loop.run_changed(self._log)
+        if not self._exchange.pieces and how == COMPLETE and self._is_cut(opened):
+            how, why = BROKEN, _CUT
         self._notes.end(self._exchange, how, why)
         self._end(how)
 
@@ -264,6 +272,8 @@ class Relay:
                 break
             pieces.append(part)
         body = b"".join(pieces)
+        if not body and how == COMPLETE and self._is_cut(opened):
+            how, why = BROKEN, _CUT
         changed = self._upstream.as_ours(body)
         if changed != body:
             pieces = [changed]
@@ -278,6 +288,10 @@ class Relay:
         self._log.end("fin" if how == BROKEN else None)
         self.later.give(RelayedResponse(opened.status, tuple(headers), self._log, length))
 
+    def _is_cut(self, opened: Opened) -> bool:
+        """Tell whether an answer without a body is one whose head broke off: Python takes it for a complete one."""
+        return opened.status == 200 and not opened.has_known_end and self._request.method != "HEAD"
+
     def _end(self, how: str) -> None:
         self._log.end("fin" if how == BROKEN else None)
         self._loop.run_changed(self._log)
@@ -286,6 +300,8 @@ class Relay:
         """Yield what comes, and at last how it ended if not properly."""
         from mantyx_sync.transport.body import BodyBroken, BodyIdle
 
+        if self._request.method == "HEAD":
+            return
         try:
             while True:
                 piece = opened.read()
@@ -296,15 +312,14 @@ class Relay:
             is_ours = self._has_left or self._release.called
             yield (CLIENT_LEFT, None) if is_ours else (BROKEN, str(error))
 
+    def _passed_back(self, headers: Mapping[str, str]) -> list[tuple[str, str]]:
+        return [
+            (name, self._upstream.address_as_ours(value) if name.lower() == "location" else value)
+            for name, value in headers.items()
+            if name.lower() not in _NOT_PASSED_BACK and not is_secret_header(name)
+        ]
+
 
 def _announced(opened: Opened) -> int | None:
     text = str(opened.headers.get("Content-Length") or "")
     return int(text) if text.isascii() and text.isdigit() else None
-
-
-def _passed_back(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    return [
-        (name, value)
-        for name, value in headers.items()
-        if name.lower() not in _NOT_PASSED_BACK and not is_secret_header(name)
-    ]

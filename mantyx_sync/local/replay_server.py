@@ -47,9 +47,10 @@ class ReplayServer(ApiServer):
             replay.assert_all_used()
 
     Answers are those of the recording, byte for byte and piece by piece: errors, 429s, event streams and connections
-    that broke off. Requests are told apart by method, path, query and body; the same request is answered in the order
-    in which it was recorded, different ones in any. A stream waits where it had waited for the result of a tool or for
-    a cancellation. A stream that breaks, by a fault say, can be resumed behind any event, and its run be asked how it
+    that broke off; only a `Retry-After` is shortened as all pauses are. Requests are told apart by method, path, query
+    and body; the same request is answered in the order in which it was recorded, different ones in any. A stream waits
+    where it had waited for the result of a tool or for a cancellation. A stream that breaks, by a fault say, can be
+    resumed behind any event, and its run be asked how it
     stands. Any credential and any workspace will do.
 
     A request that was not recorded gets status 400 with the differences; if it was the result of a tool, its run ends

@@ -70,6 +70,11 @@ class Opened:
         """The content type in lower case, without parameters."""
         return str(self.headers.get("Content-Type") or "").partition(";")[0].strip().lower()
 
+    @property
+    def has_known_end(self) -> bool:
+        """True if the answer itself says where its body ends; otherwise that is where the connection was closed."""
+        return _has_known_end(self.headers)
+
     def read(self) -> bytes:
         """Return the next bytes of the body; blocks until there are some. `b""` at its end.
 
