@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -140,6 +141,30 @@ def test_what_is_printed_meanwhile_appears_in_whole_lines_above_the_block(screen
         assert not sys.stdout.isatty()
     screen.close()
     assert display.lines == ["one two[2J", "three"]
+
+
+def test_of_a_progress_bar_the_last_state_is_shown_and_bytes_are_text(screen: Screen, display: Display) -> None:
+    with screen.taking_prints():
+        for percent in range(100):
+            print(f"\r{percent} %", end="")
+        print("\r100 %\r")
+        for percent in range(100):
+            sys.stderr.write(f"{percent} of 100\r")
+        print("done\r\nand more")
+        sys.stdout.buffer.write("Grö".encode())
+        sys.stdout.buffer.write("ß".encode()[:1])
+        sys.stdout.buffer.write("ß".encode()[1:] + b"e\n")
+    assert display.lines == ["100 %", "done", "and more", "Größe"]
+
+
+def test_a_tool_may_print_sign_by_sign(screen: Screen, display: Display) -> None:
+    with screen.taking_prints():
+        began = time.monotonic()
+        for _ in range(30_000):
+            sys.stdout.write("x")
+        print()
+        assert time.monotonic() - began < 5.0, "not longer with each sign"
+    assert sum(map(len, display.lines)) == 30_000
 
 
 def test_without_a_terminal_nothing_is_redrawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import json
+import os
+import subprocess
 import sys
+from pathlib import Path
 from typing import Any, Iterator
 
 import pytest
@@ -17,6 +20,8 @@ from mantyx_sync.local import LocalServer, ScriptedModel
 from .cli_calls import SETTINGS, Cli, use_server
 
 pytestmark = pytest.mark.usefixtures("no_leaks", "plain_environment")
+
+ROOT = Path(__file__).parent.parent
 
 HOSTILE = "a\x1b[31mred\x1b]52;c;aGk=\x07\rb\x00 Größe 注文 👩‍👧 \u202eRTL\ud800 \x9b2J\u061c"
 
@@ -121,6 +126,19 @@ def test_a_full_disk_behind_standard_error_is_no_reason_to_end(
     with pytest.raises(OSError, match="No space"):
         full.close()
     assert capsys.readouterr().out.startswith("a\x1b[31mred")
+
+
+def test_what_programs_that_a_tool_starts_write_is_not_in_the_answer(server: LocalServer, tmp_path: Path) -> None:
+    (tmp_path / "shell.py").write_text(
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, '-c', 'print(\"at import\")'])\n"
+        "def nothing() -> str:\n    'Do nothing.'\n    return ''\n"
+    )
+    command = [sys.executable, "-m", "mantyx_sync", "run", "Hi", "--tool", "shell:nothing", "--json"]
+    environment = {**os.environ, **server.environment(), "PYTHONPATH": str(ROOT)}
+    found = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=60, check=True)
+    assert json.loads(found.stdout)["text"] == HOSTILE
+    assert found.stderr == b"at import\n"
 
 
 @pytest.mark.parametrize("arguments", [["chat"], ["run", "-"]], ids=" ".join)

@@ -6,6 +6,7 @@ lines that is redrawn stands below whatever was written last, and what is writte
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import io
@@ -160,12 +161,32 @@ class Screen:
     @contextlib.contextmanager
     def taking_prints(self) -> Iterator[None]:
         """Have what functions of the caller's print in the block appear among the lines, not in the answer."""
-        passage = _Passage(self)
-        with contextlib.redirect_stdout(passage), contextlib.redirect_stderr(passage):
+        passage = _Passage(self, self._lock)
+        with self._children_to_stderr(), contextlib.redirect_stdout(passage), contextlib.redirect_stderr(passage):
             try:
                 yield
             finally:
                 passage.end()
+
+    @contextlib.contextmanager
+    def _children_to_stderr(self) -> Iterator[None]:
+        """Have programs that functions start write to standard error too, and the answer to where it is meant to go."""
+        out: Any = self.out
+        is_own = sys.__stdout__ is self.out and _are_descriptors(out, 1, self.err, 2)
+        if not is_own:
+            yield
+            return
+        out.flush()
+        kept = os.dup(1)
+        os.dup2(2, 1)
+        self.out = open(kept, "w", encoding=out.encoding, errors=out.errors, newline=None)  # noqa: SIM115 - kept open
+        try:
+            yield
+        finally:
+            os.dup2(kept, 1)
+            with contextlib.suppress(OSError, ValueError):  # each piece was flushed, or has failed
+                self.out.close()
+            self.out = out
 
     def print_line(self, text: str, style: Callable[[str], str] = str) -> None:
         """Write a line that is no progress, not styled yet: also where progress is left out."""
@@ -224,10 +245,11 @@ class Screen:
 class _Passage(io.TextIOBase):
     """What `print` writes to meanwhile: whole lines are passed on to the screen."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, lock: threading.RLock) -> None:
         self._screen = screen
-        self._rest = ""
-        self._lock = threading.RLock()
+        self._rest: list[str] = []  # of the line that has not ended
+        self._lock = lock  # that of the screen: two would wait for each other
+        self.buffer = _PassageBytes(self)
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # typeshed has a variable
@@ -245,17 +267,51 @@ class _Passage(io.TextIOBase):
     def write(self, text: str) -> int:
         """Take a piece of text."""
         with self._lock:
-            *lines, self._rest = (self._rest + text).split("\n")
+            *lines, rest = text.split("\n")
             for line in lines:
-                self._screen.print_line(line)
+                self._add(line)
+                self._pass_on()
+            if rest:
+                self._add(rest)
         return len(text)
 
     def end(self) -> None:
         """Pass on what is no whole line."""
         with self._lock:
             if self._rest:
-                self._screen.print_line(self._rest)
-            self._rest = ""
+                self._pass_on()
+
+    def _add(self, text: str) -> None:
+        """Add to the line. What a progress bar writes over is forgotten."""
+        if text and self._rest and self._rest[-1].endswith("\r"):
+            self._rest.clear()
+        *over, last = text.rstrip("\r").split("\r")
+        if over:
+            self._rest.clear()
+        self._rest.append(f"{last}\r" if text.endswith("\r") else last)
+
+    def _pass_on(self) -> None:
+        line = "".join(self._rest)
+        self._rest.clear()
+        self._screen.print_line(line)
+
+
+class _PassageBytes(io.RawIOBase):
+    """The same for those who write bytes."""
+
+    def __init__(self, passage: _Passage) -> None:
+        self._passage = passage
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def writable(self) -> bool:
+        """Tell that it can be written to."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Take a piece of text in UTF-8."""
+        given = bytes(data)
+        self._passage.write(self._decoder.decode(given))
+        return len(given)
 
 
 def _write(stream: IO[str], text: str) -> None:
@@ -272,6 +328,13 @@ def _write(stream: IO[str], text: str) -> None:
         if error.errno == errno.EIO:  # the window of the terminal was closed
             raise BrokenPipeError(error.errno, error.strerror) from error
         raise
+
+
+def _are_descriptors(out: IO[Any], number: int, err: IO[Any], err_number: int) -> bool:
+    try:
+        return out.fileno() == number and err.fileno() == err_number
+    except (AttributeError, ValueError, OSError):
+        return False
 
 
 def _is_same_terminal(one: IO[Any], other: IO[Any]) -> bool:
