@@ -285,7 +285,7 @@ def test_the_live_card_shows_everything_that_goes_on_and_escapes_it() -> None:
         "run_&lt;1&gt;",
         "6.0 s",
         "Let me &lt;script&gt;see&lt;/script&gt;.",
-        "Thought for 0 ms.",
+        ">Thought.<",
         "Plan · 1 of 2 steps done",
         "Look &lt;it&gt; up",
         "Tool calls · 2, 1 running, 1 failed",

@@ -38,6 +38,7 @@ _THOUGHT_CHARS = 420
 _MAX_CALLS = 12
 _MAX_NOTICES = 6
 _MAX_FOLDED = 100_000
+_INSTANT_S = 0.05  # thoughts that came all at once took longer than can be told
 _FRAMES = "◐◓◑◒"
 
 
@@ -128,7 +129,8 @@ def _thinking(turn: TurnState, now: float) -> Html | None:
     if not turn.thoughts.length:
         return None
     if not turn.is_thinking:
-        return el("div", f"Thought for {duration(turn.thought_for(now))}.", cls="soft small")
+        took = turn.thought_for(now)
+        return el("div", "Thought." if took < _INSTANT_S else f"Thought for {duration(took)}.", cls="soft small")
     # Its last lines, at the bottom of a box of three lines.
     shown = el("div", el("div", turn.thoughts.tail(_THOUGHT_CHARS).lstrip()), cls="thought")
     return section(f"Thinking · {ticking(turn.thought_for(now))}", shown)
@@ -139,9 +141,10 @@ def _thoughts(state: RunState, now: float) -> Html | None:
     if not turns:
         return None
     room = _MAX_FOLDED // len(turns)
-    took = duration(sum(turn.thought_for(now) for turn in turns))
+    took = sum(turn.thought_for(now) for turn in turns)
+    words = "" if took < _INSTANT_S else f" · {duration(took)}"
     parts = [prose(turn.thinking, max(1000, room)) for turn in turns[:50]]
-    return fold(el("span", f"What the model thought · {took}"), *(el("div", part, cls="soft") for part in parts))
+    return fold(el("span", f"What the model thought{words}"), *(el("div", part, cls="soft") for part in parts))
 
 
 def _shown(call: ToolCallState, now: float) -> CallShown:

@@ -128,7 +128,7 @@ def moments_of(
     rows, notes = _tool_rows(calls)
     marks = _marks(story, events, timing)
     if not timing.is_whole:
-        notes.insert(0, "Followed from its middle: what had happened before stands at the left edge.")
+        notes.insert(0, "Followed from its middle: what had happened before stands where it was learned of.")
     if len(marks) > MAX_MARKS:
         notes.append(f"{plural(len(marks) - MAX_MARKS, 'later mark')} not drawn.")
     return Moments(
