@@ -227,7 +227,7 @@ class Evals:
         callbacks(on_event=on_event)
         report = Reporting(self._progress if progress is None else progress)
         deadline = deadline_after(timeout)
-        seconds(poll_interval, "poll_interval_s")
+        poll_interval = seconds(poll_interval, "poll_interval_s")
         with report:
             opened = open_tools(spec.offered_tools, deadline, self._keepers, report)
             try:

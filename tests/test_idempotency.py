@@ -39,6 +39,8 @@ from tests.scripted_runs import (
     SPEC,
     RunServer,
     Script,
+    call,
+    event,
     lost,
     quick_client,
     quickly,
@@ -104,10 +106,12 @@ def test_a_call_that_is_made_again_follows_the_run_that_ended_and_runs_no_tool(
     counted = Counted()
     model = ScriptedModel([[ToolUse("double", {"n": 2})], ["Four."]])
     with LocalServer(model) as server:
-        for _ in range(2):  # by a process of its own each
+        for number in range(2):  # by a process of its own each
             with client_of(server) as client, caplog.at_level(logging.INFO, "mantyx_sync"):
                 done = client.run_agent(**SPEC, tools=[counted.tool], metadata={"a": "b"}, idempotency_key=KEY)
             assert (done.run_id, done.text, done.turns) == (server.runs[0].id, "Four.", 2)
+            assert done.timing is not None
+            assert done.timing.is_whole is (number == 0)
         assert len(server.runs) == 1
         assert server.runs[0].metadata == {"a": "b", IDEMPOTENCY_KEY: KEY}
         with client_of(server) as client:
@@ -265,6 +269,26 @@ def test_a_create_that_is_lost_for_good_says_how_to_go_on() -> None:
         with pytest.raises(MantyxNetworkError, match="same idempotency_key") as caught:
             client.run_agent(**SPEC, idempotency_key=KEY)
         assert KEY not in str(caught.value)
+
+
+def test_what_a_lost_answer_leads_to_may_have_had_another_process_at_its_calls() -> None:
+    counted = Counted()
+    script = stream(call(1, "t1", "double", {"n": 1}) + event(2, "local_tool_result_in", toolUseId="t1"), result(3))
+    server = RunServer(script, create=[lost], listing=[listing(), listing(listed(RUN_ID, "running"))])
+    with server, quick_client(server) as client:
+        done = client.run_agent(**SPEC, tools=[counted.tool], idempotency_key=KEY)
+        assert done.timing is not None
+        assert done.timing.is_whole
+        assert server.tool_results == []
+    assert counted.calls == []
+
+
+def test_a_lost_answer_to_a_message_is_found_by_a_mark_of_ours_in_its_session() -> None:
+    with LocalServer(ScriptedModel(["Hi."])) as server, client_of(server, recoverable_runs=True) as client:
+        session = client.create_session(system_prompt="x")
+        server.faults.add(lose_answer("rst"), route="session_messages")
+        assert session.send("Hello").text == "Hi."
+        assert len(server.runs) == 1
 
 
 def test_a_lost_answer_of_the_embedded_server_costs_no_second_run() -> None:

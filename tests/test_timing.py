@@ -64,6 +64,13 @@ def test_a_turn_that_was_cut_short_has_no_end() -> None:
     assert found.read([]).turns == (TurnTiming(None, (1.0, 1.0)),)
 
 
+def test_a_turn_that_was_cut_short_while_it_was_thought_about_is_there() -> None:
+    found = arrivals()
+    note(found, 51.0, "thinking_delta")
+    note(found, 52.0, "error")
+    assert found.read([]).turns == (TurnTiming((1.0, 1.0)),)
+
+
 def test_a_turn_without_pieces_has_its_end_alone() -> None:
     found = arrivals()
     note(found, 51.0, "assistant_message", "assistant_message")

@@ -6,6 +6,7 @@ import contextvars
 import datetime
 import json
 import logging
+import math
 import sys
 import threading
 import types
@@ -26,8 +27,13 @@ from mantyx_sync import (
     define_local_tool,
     tool,
 )
+from mantyx_sync.events import LocalToolCall
 from mantyx_sync.limits import MAX_TOOL_ERROR_BYTES, MAX_TOOL_RESULT_BYTES
 from mantyx_sync.local import LocalServer, ModelRequest, ScriptedModel, ToolUse
+from mantyx_sync.tools.calls import Delivery, RunToolCalls
+from mantyx_sync.tools.deadlines import Deadlines
+from mantyx_sync.tools.executor import ToolExecutor
+from mantyx_sync.tools.registry import Registry
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
@@ -298,7 +304,56 @@ def test_a_call_of_a_tool_that_is_not_here_is_answered_with_those_that_are(caplo
         assert stage.answer()["error"] == "no tool named 'elsewhere' is offered here; there are: act"
 
 
+def calls_of(executor: ToolExecutor, *tools: LocalTool) -> RunToolCalls:
+    return RunToolCalls("run_1", Registry(tools), executor, Deadlines(), lambda *_: Delivery.ACCEPTED)
+
+
+def test_open_calls_are_given_up_one_by_one_until_the_server_is_not_to_be_had() -> None:
+    begun, release = threading.Semaphore(0), threading.Event()
+
+    @tool
+    def work() -> str:
+        begun.release()
+        release.wait(DEADLINE_S)
+        return "late"
+
+    executor, posted = ToolExecutor(3), []
+
+    def post(body: Any) -> bool:
+        posted.append(body["toolUseId"])
+        return len(posted) < 2
+
+    calls = calls_of(executor, work)
+    for key in "abc":
+        calls.start(LocalToolCall(1, "local_tool_call", {}, {}, key, "work"))
+        assert begun.acquire(timeout=DEADLINE_S)
+    calls.answered("a")  # by another process, while the handler is at work
+    calls.surrender(post)
+    assert posted == ["b", "c"]
+    assert calls.undelivered == ("c",)
+    assert not calls.is_busy
+    assert calls.times["a"].answered is None, "its handler has not ended"
+    release.set()
+    executor.close()
+
+
 # --------------------------------------------------------------------------- time and places
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e300, 10**400], ids=["infinite", "huge", "beyond a float"])
+def test_a_time_out_without_end_is_none(timeout: float) -> None:
+    @tool(timeout=timeout)
+    def quick() -> str:
+        return "quick"
+
+    with Stage(once("quick")) as stage:
+        assert stage.run(quick).text == "Done."
+        assert stage.answer()["result"] == "quick"
+
+
+def test_a_time_out_that_is_no_number_is_refused() -> None:
+    with pytest.raises(MantyxConfigError, match="timeout must be a number of seconds above 0, got nan"):
+        tool(name="x", timeout=math.nan)(lambda: "x")
 
 
 def test_a_handler_beyond_its_time_out_is_answered_for_and_told_to_stop(caplog: pytest.LogCaptureFixture) -> None:

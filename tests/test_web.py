@@ -423,6 +423,16 @@ def test_closing_while_the_run_is_being_started_gives_it_up(platform: Platform) 
     platform.ends("cancelled")
 
 
+def test_a_run_that_was_closed_before_is_left_alone(platform: Platform) -> None:
+    """Whoever closed it left it to another process."""
+    platform.plays(["One ", Pause(threading.Event())])
+    run = platform.client.stream_agent(**ASK)
+    run.close()
+    messages = read(list(EventStream(lambda: run)))
+    assert [(message.event, message.data.get("code")) for message in messages] == [("run", None), ("error", "closed")]
+    assert not platform.run.is_terminal
+
+
 def test_a_browser_that_leaves_while_a_tool_is_at_work_ends_both(platform: Platform) -> None:
     at_work, told = threading.Event(), threading.Event()
 
@@ -442,7 +452,8 @@ def test_a_browser_that_leaves_while_a_tool_is_at_work_ends_both(platform: Platf
     assert told.wait(15)
 
 
-def test_silence_is_broken_by_comments(platform: Platform) -> None:
+def test_silence_is_broken_by_comments(platform: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mantyx_sync.web.stream, "LOOK_S", 60.0)
     go_on = threading.Event()
     platform.plays(["One ", Pause(go_on), "two."])
     stream = EventStream(platform.start(), heartbeat=0.01)
@@ -753,6 +764,8 @@ def test_a_stream_of_a_run_that_may_finish_just_ends_then(platform: Platform) ->
     up_to(stream, b"One ")
     end_streams()
     assert read(list(stream)) == []
+    late = read(list(EventStream(platform.start(), on_disconnect="finish")))
+    assert [message.data["code"] for message in late] == ["shutting_down"], "nothing would come back by itself"
     go_on.set()
     platform.ends("succeeded")
     wait_until(no_threads, "no thread is left")
@@ -781,6 +794,7 @@ def test_gunicorn_worker_that_is_to_end_is_noticed(sigterm: None, graceful_timeo
     is_over = mantyx_sync.web.ending.is_over
     worker = Worker(graceful_timeout)
     signal.signal(signal.SIGTERM, worker.handle_exit)
+    mantyx_sync.web.ending._until.append((-1, 0.0))  # of the process whose child this is
     assert not is_over(100.0)
     signal.raise_signal(signal.SIGTERM)
     assert not is_over(100.0)

@@ -210,7 +210,7 @@ class RunToolCalls:
             run_id=call.agent_run_id or self.run_id,
             tool_use_id=call.tool_use_id,
             name=call.name,
-            deadline=None if timeout is None else time.monotonic() + timeout,
+            deadline=None if timeout is None else time.monotonic() + min(timeout, threading.TIMEOUT_MAX),
         )
 
     def describe(self, call: LocalToolCall) -> str:

@@ -316,7 +316,7 @@ def _check_tool_name(name: object, what: str) -> None:
 
 
 def _check_limits(label: str, timeout: Optional[float], max_concurrency: Optional[int]) -> None:
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0):
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0):
         raise MantyxConfigError(f"{label}: timeout must be a number of seconds above 0, got {timeout!r}")
     if max_concurrency is not None and (type(max_concurrency) is not int or max_concurrency < 1):
         raise MantyxConfigError(f"{label}: max_concurrency must be an integer of at least 1, got {max_concurrency!r}")
