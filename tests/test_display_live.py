@@ -304,6 +304,22 @@ def test_nothing_in_the_live_card_opens_since_it_would_be_closed_by_the_next() -
     assert "<details" not in live_html(state_of(*BUSY), "run_1", 6.0)
 
 
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ('{"error": "tool_budget_exceeded", "message": "It was called often enough."}', "It was called often enough."),
+        ('{"error": "x"}', "{&quot;error&quot;: &quot;x&quot;}"),
+        ("[1", "[1"),
+    ],
+)
+def test_a_refused_call_shows_the_sentence_in_its_answer(answer: str, shown: str) -> None:
+    call = {"toolUseId": "t2", "name": "search"}
+    html = live_html(
+        state_of(("tool_call", call), ("tool_result", {**call, "ok": False, "summary": answer})), "run_1", 6.0
+    )
+    assert f">{shown}<" in html
+
+
 def test_reasoning_is_shown_by_its_end_while_it_lasts() -> None:
     html = live_html(state_of(("thinking_delta", {"text": "Begin. " + "x " * 600 + "End."})), "run_1", 3.5)
     assert "Thinking · 2.5 s" in html

@@ -20,6 +20,7 @@ from mantyx_sync.display.parts import (
     head,
     mark,
     notice_list,
+    opened,
     plan_section,
     rest_note,
     status_badge,
@@ -175,7 +176,7 @@ def _call(call: ToolCallState, now: float) -> Html:
     is_running = call.state == "running"
     sign = _FRAMES[int(2 * now) % len(_FRAMES)] if is_running else mark(call.state)
     args = "" if call.args is None else one_line(call.args, 200)
-    words = call.detail if call.state == "failed" and call.detail else "" if args == "{}" else args
+    words = _failure_words(call.detail) if call.state == "failed" and call.detail else "" if args == "{}" else args
     kind = CALL_KINDS.get(call.kind)
     took = ticking(call.duration(now)) if is_running else duration(call.duration(now))
     return el(
@@ -187,3 +188,10 @@ def _call(call: ToolCallState, now: float) -> Html:
         el("span", took if call.was_called else None, cls=f"{'accent' if is_running else 'soft'} small tight"),
         cls="row",
     )
+
+
+def _failure_words(detail: str) -> str:
+    """Return the sentence in what a failed call answered: the platform answers in JSON."""
+    found = opened(detail)
+    message = found.get("message") if isinstance(found, dict) else None
+    return message if isinstance(message, str) and message else detail
