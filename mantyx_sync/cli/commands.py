@@ -9,11 +9,11 @@ import argparse
 import contextlib
 import signal
 import sys
-import threading
 from typing import Any, Iterator, Sequence
 
 from .._version import __version__
 from ..errors import MantyxError
+from ..transport.signals import handling
 from . import chat, evals, exits, listings, loom, recording, run, serve, spacefix
 from .connecting import ENVIRONMENT
 from .loading import NotKept, Unusable
@@ -122,18 +122,14 @@ def _signals(*, is_own: bool) -> Iterator[None]:
     Args:
         is_own: The process is there for the block alone: Ctrl-C behind it ends it without a word.
     """
-    previous: list[tuple[signal.Signals, Any]] = []
-    if threading.current_thread() is threading.main_thread():
-        stopper = exits.Stopper()
-        for number in (signal.SIGINT, *exits.stopping_signals()):
-            # Whoever ignores it (nohup), or has plans of its own, is left.
-            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                previous.append((number, signal.signal(number, stopper)))
-    try:
+    with handling(
+        (signal.SIGINT, *exits.stopping_signals()),
+        exits.Stopper(),
+        # Whoever ignores it (nohup), or has plans of its own, is left.
+        replaces=lambda handler: handler in (signal.SIG_DFL, signal.default_int_handler),
+        behind=signal.SIG_DFL if is_own else None,
+    ):
         yield
-    finally:
-        for restored, handler in previous:
-            signal.signal(restored, signal.SIG_DFL if is_own else handler)
 
 
 def _say(text: str) -> None:

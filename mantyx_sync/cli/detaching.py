@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 import time
-from typing import Any, Iterator
+from typing import Iterator
 
+from ..transport.signals import handling
 from .exits import SAME_S, stopping_signals
 
 __all__ = ["StopFlag", "detaching"]
@@ -33,15 +33,6 @@ class StopFlag:
 def detaching() -> Iterator[StopFlag]:
     """Note signals in the block instead of interrupting: an interrupted run would be cancelled."""
     flag = StopFlag()
-    previous: list[tuple[signal.Signals, Any]] = []
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, *stopping_signals()):
-            handler = signal.getsignal(number)
-            if handler is not None and handler is not signal.SIG_IGN:
-                previous.append((number, handler))
-                signal.signal(number, flag.note)
-    try:
+    numbers = (signal.SIGINT, *stopping_signals())
+    with handling(numbers, flag.note, replaces=lambda handler: handler is not signal.SIG_IGN):
         yield flag
-    finally:
-        for restored, handler in previous:
-            signal.signal(restored, handler)

@@ -14,13 +14,13 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from mantyx_sync.local.matching import without_slug
 from mantyx_sync.local.recording import CLIENT_LEFT, COMPLETE, Exchange, Piece
-from mantyx_sync.local.rewriting import rewrite_pieces
+from mantyx_sync.local.rewriting import FRAME_END, rewrite_pieces
 
 __all__ = ["Plan", "Step", "Tape", "split_frames"]
 
-_FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _WITH_ID = re.compile(r"/(?:agent-runs|agent-sessions|eval-runs)/([^/]+)")
 _AGENT_RUN = re.compile(rb'"agentRunId"\s*:\s*"([^"]+)"')
+_WORD = re.compile(r"[\w-]+")
 _STATUSES = {"result": "succeeded", "error": "failed", "cancelled": "cancelled"}
 _ENDS_A_STREAM = frozenset({*_STATUSES, "run_completed", "run_error", "run_cancelled"})
 
@@ -68,7 +68,7 @@ def split_frames(pieces: Iterable[Piece]) -> list[_Frame]:
         looked_at = max(0, len(open_part) - 3)  # only once: an event may be large, and come in many pieces
         open_part += piece.data
         start = 0
-        for end in [found.end() for found in _FRAME_END.finditer(open_part, looked_at)]:
+        for end in [found.end() for found in FRAME_END.finditer(open_part, looked_at)]:
             frames.append(_read_frame(bytes(open_part[start:end]), piece))
             start = end
         del open_part[:start]
@@ -111,6 +111,14 @@ class Tape:
                 answer = exchange.answer_json()
                 if isinstance(answer, dict) and isinstance(answer.get("runId"), str):
                     self._owners[answer["runId"]] = _id_in(exchange.path)
+        # Looked up for each answer, of which there may be thousands.
+        self._streams: dict[str, list[Exchange]] = {}
+        self._changes: dict[str, list[Exchange]] = {}
+        for exchange in exchanges:
+            if exchange.is_stream:
+                self._streams.setdefault(without_slug(exchange.path), []).append(exchange)
+            if _changes_a_run(exchange):
+                self._changes.setdefault(_id_in(exchange.path), []).append(exchange)
 
     def at(self, number: int) -> Exchange:
         """Return an exchange by its number."""
@@ -139,7 +147,7 @@ class Tape:
         Its events are those of all its recorded connections. Where a server numbers none, the connection with the most
         is played from its beginning, as such servers do.
         """
-        found = [e for e in self.exchanges if e.is_stream and without_slug(e.path) == path]
+        found = self._streams.get(path, [])
         if not found:
             return None
         first, final = found[0], found[-1]
@@ -173,7 +181,7 @@ class Tape:
             path: The stream's.
             have_come: Tells whether requests that the run's end waits for have come.
         """
-        streams = [e for e in self.exchanges if e.is_stream and without_slug(e.path) == path]
+        streams = self._streams.get(path, [])
         if not streams or "/agent-runs/" not in path:
             return None
         snapshot: dict[str, Any] = {"id": _id_in(path), "status": "running", "metadata": {}}
@@ -203,7 +211,8 @@ class Tape:
         ids = {_id_in(exchange.path)}
         ids |= {self._owners[run_id] for run_id in ids if run_id in self._owners}
         ids |= {found.decode("utf-8", "replace") for found in _AGENT_RUN.findall(exchange.answer_body)}
-        return [other for other in self.exchanges if _changes_a_run(other) and _id_in(other.path) in ids]
+        found = [change for run_id in ids for change in self._changes.get(run_id, ())]
+        return sorted(found, key=lambda change: change.order)
 
 
 def _changes_a_run(exchange: Exchange) -> bool:
@@ -250,8 +259,7 @@ def _end_of(exchange: Exchange) -> str:
 
 def _renamed(exchange: Exchange, renamed: Mapping[str, str]) -> list[Piece]:
     def change(text: str) -> str:
-        for old, new in renamed.items():
-            text = text.replace(old, new)
-        return text
+        # By words: of a thousand runs there are a thousand names, and each answer would be looked through for each.
+        return _WORD.sub(lambda found: renamed.get(found.group(), found.group()), text)
 
     return rewrite_pieces(exchange.pieces, change, is_stream=exchange.is_stream) if renamed else exchange.pieces

@@ -9,9 +9,10 @@ from typing import Any, Callable, Sequence, Tuple
 
 from mantyx_sync.local.recording import Piece
 
-__all__ = ["rewrite_pieces", "rewrite_words"]
+__all__ = ["FRAME_END", "rewrite_pieces", "rewrite_words"]
 
-_FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+FRAME_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+"""What ends a frame of an event stream."""
 _TEXT = re.compile(r'"text"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 _Edit = Tuple[int, int, bytes]
@@ -35,7 +36,7 @@ def rewrite_pieces(pieces: Sequence[Piece], change: Callable[[str], str], *, is_
 
 def _frames(whole: bytes) -> list[tuple[int, int]]:
     """Return where the frames of an event stream begin and end."""
-    starts = [0, *(found.end() for found in _FRAME_END.finditer(whole) if found.end() < len(whole))]
+    starts = [0, *(found.end() for found in FRAME_END.finditer(whole) if found.end() < len(whole))]
     return list(zip(starts, [*starts[1:], len(whole)]))
 
 

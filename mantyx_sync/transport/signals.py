@@ -1,4 +1,4 @@
-"""Waiting until a signal asks a process to end, with the handlers of others restored afterwards."""
+"""Handling signals for a while, and waiting until one asks a process to end."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import contextlib
 import signal
 import threading
 from types import FrameType
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterable, Iterator, Optional
 
 from .bell import Bell
 
-__all__ = ["StopRequest", "stop_signals"]
+__all__ = ["StopRequest", "handling", "stop_signals"]
 
 _SLICE_S = 0.25  # where the system hands a signal to another thread, its handler runs between slices
 
@@ -52,15 +52,34 @@ def stop_signals(on_stop: Optional[Callable[[], None]] = None) -> Iterator[StopR
         on_stop: Called in the handler, inside any line of code: it takes no lock.
     """
     request = StopRequest(on_stop)
-    previous: list[tuple[int, Any]] = []
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            handler = signal.getsignal(number)
-            if handler is not None:  # one that was not installed from Python could not be put back
-                previous.append((number, handler))
-                signal.signal(number, request.note)
-    try:
+    with handling((signal.SIGTERM, signal.SIGINT), request.note):
         yield request
+
+
+@contextlib.contextmanager
+def handling(
+    numbers: Iterable[signal.Signals],
+    handler: Callable[[int, Optional[FrameType]], object],
+    *,
+    replaces: Callable[[Any], bool] = lambda _: True,
+    behind: Any = None,
+) -> Iterator[None]:
+    """Have a handler stand in for those of some signals in the block. Does nothing off the main thread.
+
+    Args:
+        replaces: Tells of a handler that is there whether this one stands in for it. One that was not installed from
+            Python, and so could not be put back, stays in any case.
+        behind: What is installed behind the block. `None`: what was there before it.
+    """
+    previous: list[tuple[signal.Signals, Any]] = []
+    if threading.current_thread() is threading.main_thread():
+        for number in numbers:
+            before = signal.getsignal(number)
+            if before is not None and replaces(before):
+                previous.append((number, before))
+                signal.signal(number, handler)
+    try:
+        yield
     finally:
-        for restored, handler in previous:
-            signal.signal(restored, handler)
+        for restored, before in previous:
+            signal.signal(restored, before if behind is None else behind)
