@@ -22,6 +22,7 @@ from mantyx_sync import (
 )
 from mantyx_sync.local import LocalServer, Pause, RecordingError, RecordingServer, ReplayServer, ScriptedModel, ToolUse
 from mantyx_sync.local import faults as of_network
+from mantyx_sync.local.lookup import Requests
 from mantyx_sync.local.matching import GENERATED_KEY, Asked, compare, is_path
 from mantyx_sync.local.playback import Tape, split_frames
 from mantyx_sync.local.recording import VERSION, Exchange, Piece, write_recording
@@ -541,6 +542,66 @@ def test_a_long_text_with_many_secrets_is_compared_at_once() -> None:
     assert compare(recorded, _asked({"a": text})).differences
     assert compare(_asked({"a": f"aa{REDACTED}aa"}), _asked({"a": "aaa"})).differences
     assert compare(_asked({"a": f"a{REDACTED}b{REDACTED}c"}), _asked({"a": "ac"})).differences
+
+
+def _said(number: int, prompt: str, **metadata: str) -> Exchange:
+    body = {"prompt": prompt, "metadata": metadata} if metadata else {"prompt": prompt}
+    return _exchange(number, "POST /agent-runs", number, body=("json", body))
+
+
+def test_each_of_thousands_is_found_at_once() -> None:
+    exchanges = [_said(number, f"prompt {number}", **{GENERATED_KEY: f"key-{number}"}) for number in range(1, 3001)]
+    requests = Requests(exchanges)
+    began = time.monotonic()
+    for number in range(3000, 0, -1):
+        asked = Asked.of(_said(0, f"prompt {number}", **{GENERATED_KEY: "mine"}))
+        found, comparison = requests.find(asked)
+        assert (found, comparison and comparison.renamed) == (exchanges[number - 1], {f"key-{number}": "mine"})
+        requests.use(exchanges[number - 1])
+    assert time.monotonic() - began < 5  # comparing each with each would take minutes
+    assert requests.find(asked) == (None, None)
+    assert requests.of_route(asked) == exchanges
+    assert all(map(requests.is_used, exchanges))
+
+
+def test_the_same_request_comes_before_one_that_fits_as_well() -> None:
+    exchanges = [_said(1, REDACTED), _said(2, "a"), _said(3, "a"), _said(4, "b")]
+    requests = Requests(exchanges)
+    order = []
+    for prompt in ("a", "a", "a", "b"):
+        found, _ = requests.find(Asked.of(_said(0, prompt)))
+        assert found is not None
+        order.append(found.number)
+        requests.use(found)
+    assert order == [2, 3, 1, 4]
+    requests.rewind()
+    assert requests.unused_of(Asked.of(exchanges[0])) == exchanges
+    secret = [_exchange(1, f"GET /files/{REDACTED}", 1), _exchange(2, "GET /files/17", 2)]
+    assert Requests(secret).of_route(Asked.of(secret[1])) == secret
+
+
+def test_names_of_other_runs_do_not_cost_each_run_its_time() -> None:
+    stream = _exchange(1, "GET /agent-runs/r/stream", 1, "data: key-7 and key-77\n\n", answer_headers=EVENTS)
+    renamed = {f"key-{number}": f"new-{number}" for number in range(5000)}
+    began = time.monotonic()
+    for _ in range(300):
+        plan = Tape([stream]).plan(stream, renamed)
+    assert time.monotonic() - began < 2
+    assert [step.data for step in plan.steps] == [b"data: new-7 and new-77\n\n"]
+
+
+def test_a_function_that_fails_is_told_of(tmp_path: Path) -> None:
+    write_recording(tmp_path / "a", [_said(1, "x")])
+
+    def redact(text: str) -> str:
+        raise LookupError("no such name")
+
+    with ReplayServer(tmp_path / "a", redact=redact) as replay:
+        assert b"POST /agent-runs: redact failed with LookupError: no such name" in Tap(replay.port).ask(
+            "POST", "/agent-runs", {"prompt": "x"}
+        )
+        with pytest.raises(AssertionError, match="redact failed"):
+            replay.assert_all_used()
 
 
 def test_a_path_may_hold_a_secret() -> None:

@@ -34,6 +34,15 @@ class Asked:
     query: Mapping[str, Sequence[str]]
     body: tuple[str, Any] | None
 
+    @property
+    def digest(self) -> str:
+        """The same text for the same request, whatever a client makes up anew for each run."""
+        form, content = self.body or ("json", None)
+        if form == "json" and isinstance(content, dict) and isinstance(content.get("metadata"), dict):
+            metadata = content["metadata"]
+            content = {**content, "metadata": {**metadata, **dict.fromkeys({GENERATED_KEY} & metadata.keys())}}
+        return json.dumps([self.query, form, self.body is None, content], sort_keys=True)
+
     @classmethod
     def of(cls, exchange: Exchange) -> Asked:
         """Return what was asked in a recorded exchange."""

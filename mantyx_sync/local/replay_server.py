@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Callable, Iterable, Optional, Union
+from typing import Callable, Iterable, Union
 from urllib.parse import parse_qsl
 
 from mantyx_sync.local.answers import Answer, read_last_seq
@@ -13,8 +13,9 @@ from mantyx_sync.local.api_server import ApiServer, ClientSettings
 from mantyx_sync.local.faults import Effect, Fault
 from mantyx_sync.local.frames import PieceLog
 from mantyx_sync.local.http import Request, Response, json_response
+from mantyx_sync.local.lookup import Requests
 from mantyx_sync.local.loop import Timer
-from mantyx_sync.local.matching import Asked, Comparison, compare, is_path, short_path, without_slug
+from mantyx_sync.local.matching import Asked, Comparison, short_path, without_slug
 from mantyx_sync.local.playback import Plan, Tape
 from mantyx_sync.local.playing import Playing
 from mantyx_sync.local.recording import Exchange, decode_body, read_recording
@@ -99,6 +100,7 @@ class ReplayServer(ApiServer):
         self._ignore = tuple(ignore)
         self._redact = redact
         self._tape = Tape(read_recording(path))
+        self._requests = Requests(self._tape.exchanges, self._ignore)
         self._rewind()
 
     def __repr__(self) -> str:
@@ -108,7 +110,7 @@ class ReplayServer(ApiServer):
     def _rewind(self) -> None:
         self.unmatched: list[UnmatchedRequest] = []
         """The requests that did not fit, in the order in which they came."""
-        self._used: set[int] = set()
+        self._requests.rewind()
         self._arrived: dict[int, float] = {}
         self._renamed: dict[str, str] = {}
         self._refused: dict[tuple[str, str], str] = {}  # by route: what was wrong with a request for it
@@ -130,7 +132,7 @@ class ReplayServer(ApiServer):
     @property
     def unused(self) -> list[str]:
         """What was recorded and has not been asked for, as `METHOD path (line …)`."""
-        return [_name(exchange) for exchange in self._tape.exchanges if exchange.number not in self._used]
+        return [_name(exchange) for exchange in self._tape.exchanges if not self._requests.is_used(exchange)]
 
     @property
     def waiting_for(self) -> list[str]:
@@ -155,10 +157,14 @@ class ReplayServer(ApiServer):
     # ------------------------------------------------------------------------------------ requests
 
     def _handle(self, request: Request) -> Answer:
-        asked = self._read(request)
+        try:
+            asked = self._read(request)
+        except Exception as error:  # `redact` is the caller's
+            asked = Asked(request.method, without_slug(request.target.partition("?")[0]), {}, None)
+            return self._refuse_with(asked, f"{asked}: redact failed with {type(error).__name__}: {error}")
         if asked.method == "GET" and asked.path.endswith("/stream"):
             return self._open_stream(asked, read_last_seq(request))
-        exchange, comparison = self._find(asked)
+        exchange, comparison = self._requests.find(asked)
         if exchange is None:
             return self._snapshot(asked) or self._refuse_unmatched(asked, comparison)
         self._renamed.update(comparison.renamed if comparison is not None else {})
@@ -178,30 +184,9 @@ class ReplayServer(ApiServer):
             values.setdefault(name, []).append(value)
         return Asked(request.method, without_slug(path), values, body)
 
-    def _same_route(self, asked: Asked) -> list[Exchange]:
-        return [
-            exchange
-            for exchange in self._tape.exchanges
-            if exchange.method == asked.method and is_path(exchange.path, asked.path)
-        ]
-
-    def _find(self, asked: Asked) -> tuple[Exchange | None, Comparison | None]:
-        """Return the exchange that fits, or the comparison with the one that comes closest."""
-        closest: Optional[Comparison] = None
-        for exchange in self._same_route(asked):
-            if exchange.number in self._used:
-                continue
-            comparison = compare(Asked.of(exchange), asked, self._ignore)
-            if not comparison.differences:
-                return exchange, comparison
-            comparison.line = exchange.order
-            if closest is None or len(comparison.differences) < len(closest.differences):
-                closest = comparison
-        return None, closest
-
     def _open_stream(self, asked: Asked, last_seq: int) -> Answer:
-        for exchange in self._same_route(asked):
-            if exchange.number not in self._used and _last_seq(exchange) == last_seq:
+        for exchange in self._requests.unused_of(asked):
+            if _last_seq(exchange) == last_seq:
                 answer = self._play(self._tape.plan(exchange, self._renamed))
                 self._use(exchange)
                 return answer
@@ -209,7 +194,9 @@ class ReplayServer(ApiServer):
         if plan is None:
             return self._refuse_unmatched(asked, None)
         # Opened elsewhere than it was: the places where it was opened then will hardly be asked for.
-        self._used.update(exchange.number for exchange in self._same_route(asked) if exchange.is_stream)
+        for exchange in self._requests.unused_of(asked):
+            if exchange.is_stream:
+                self._requests.use(exchange)
         return self._play(plan)
 
     def _snapshot(self, asked: Asked) -> Response | None:
@@ -221,13 +208,15 @@ class ReplayServer(ApiServer):
         return None if snapshot is None else json_response(200, snapshot)
 
     def _use(self, exchange: Exchange) -> None:
-        self._used.add(exchange.number)
+        self._requests.use(exchange)
         self._arrived[exchange.number] = time.monotonic()
         for playing in tuple(self._playing):
             playing.go_on()
 
     def _refuse_unmatched(self, asked: Asked, closest: Comparison | None) -> Response:
-        why = self._explain(asked, closest)
+        return self._refuse_with(asked, self._explain(asked, closest))
+
+    def _refuse_with(self, asked: Asked, why: str) -> Response:
         self.unmatched.append(UnmatchedRequest(asked.method, short_path(asked.path), why))
         self._refused.setdefault((asked.method, asked.path), why)
         for playing in tuple(self._playing):
@@ -237,7 +226,7 @@ class ReplayServer(ApiServer):
     def _explain(self, asked: Asked, closest: Comparison | None) -> str:
         if closest is not None:
             return f"{asked} is not what was recorded in line {closest.line} of {self.path}:\n{closest}"
-        same = self._same_route(asked)
+        same = self._requests.of_route(asked)
         if same:
             times = "once" if len(same) == 1 else f"{len(same)} times"
             return f"{asked} was recorded {times} in {self.path}, and has been asked for once more"
