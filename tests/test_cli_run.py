@@ -479,6 +479,12 @@ def test_words_behind_two_dashes_are_the_prompt(cli: Cli, serve: Serve) -> None:
     assert body(server)["prompt"] == "One\n\n-two"
 
 
+@pytest.mark.parametrize("before", [[], ["evals"]], ids=str)
+def test_a_key_is_refused_also_before_the_command(cli: Cli, before: list[str]) -> None:
+    assert cli(*before, "--api-key", "mk_0123456789abcdef0123", "list") == 2
+    assert "0123456789" not in cli.err
+
+
 @pytest.mark.parametrize("option", ["--api-key", "--access-token", "--token"])
 @pytest.mark.parametrize("command", [["run", "x"], ["models"], ["chat"]], ids=" ".join)
 def test_a_key_on_the_command_line_is_refused_and_not_repeated(cli: Cli, command: list[str], option: str) -> None:

@@ -18,7 +18,7 @@ from .asking import DEFAULT_SYSTEM_PROMPT, add_spec_options, fields_of, needs_sy
 from .connecting import add_client_options, connect
 from .exits import OK
 from .following import Follower, Wishes
-from .loading import Unusable
+from .loading import NotKept, Unusable
 from .offering import add_tool_options, tools_of
 from .parsing import add_command, add_noise_options, log_shown, time_limit
 from .reading import FENCE, Reader
@@ -182,7 +182,7 @@ class _Conversation:
                 self._take(text)
             except _Leave:
                 return OK
-            except (MantyxError, Unusable) as error:
+            except (MantyxError, NotKept, Unusable) as error:
                 if not self._reader.is_person:
                     raise
                 self._say_error(error)
@@ -331,7 +331,7 @@ class _Conversation:
         try:
             self._session.info().to_html(rest)
         except OSError as error:
-            raise Unusable(f"{rest!r} cannot be written: {error.strerror}") from None
+            raise NotKept(f"{rest!r} cannot be written: {error.strerror}") from None
         self._tell(f"saved as {rest}")
 
     def _quit(self, _rest: str) -> None:

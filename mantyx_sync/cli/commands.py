@@ -15,7 +15,7 @@ from .._version import __version__
 from ..errors import MantyxError
 from ..transport.signals import handling
 from . import chat, evals, exits, listings, loom, recording, run, serve, spacefix
-from .connecting import ENVIRONMENT
+from .connecting import ENVIRONMENT, refuse_keys
 from .loading import NotKept, Unusable
 from .parsing import Parser
 from .streams import drop_output, is_about_output, note, usable_streams
@@ -90,6 +90,7 @@ def _parser() -> Parser:
         epilog=f"{_EXAMPLES}\n{exits.EXIT_CODES}\n{ENVIRONMENT}",
     )
     parser.add_argument("--version", action="version", version=f"{_PROGRAM} {__version__}")
+    refuse_keys(parser)
     groups = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     run.add_commands(groups)
     chat.add_commands(groups)

@@ -13,7 +13,7 @@ from .loading import Unusable
 if TYPE_CHECKING:
     from ..client import MantyxClient
 
-__all__ = ["NO_ACCOUNT", "add_client_options", "connect", "read_key"]
+__all__ = ["NO_ACCOUNT", "add_client_options", "connect", "read_key", "refuse_keys"]
 
 ENVIRONMENT = """\
 environment:
@@ -52,7 +52,7 @@ def add_client_options(parser: argparse.ArgumentParser, *, with_local: bool = Fa
     group.add_argument("--workspace", metavar="SLUG", help="the workspace (default: MANTYX_WORKSPACE_SLUG)")
     group.add_argument("--base-url", metavar="URL", help="the server (default: MANTYX_BASE_URL, else the platform)")
     group.add_argument("--api-key-file", metavar="FILE", help="a file that holds the key (default: MANTYX_API_KEY)")
-    group.add_argument("--api-key", "--access-token", "--token", action=_NoKeyHere, help=argparse.SUPPRESS)
+    refuse_keys(group)
     if with_local:
         group.add_argument(
             "--local",
@@ -60,6 +60,11 @@ def add_client_options(parser: argparse.ArgumentParser, *, with_local: bool = Fa
             help="need no account: an embedded server with a small rule model that uses tools but knows nothing",
         )
     parser.set_defaults(local=False)
+
+
+def refuse_keys(parser: argparse._ActionsContainer) -> None:
+    """Refuse options that would hold a key."""
+    parser.add_argument("--api-key", "--access-token", "--token", action=_NoKeyHere, help=argparse.SUPPRESS)
 
 
 @contextlib.contextmanager

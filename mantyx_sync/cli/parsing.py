@@ -31,6 +31,7 @@ __all__ = [
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 
+_KEY_CHARS = 20
 _CHOICE = re.compile(
     r"argument (?P<what>[^:]*): invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)", re.S
 )
@@ -59,7 +60,9 @@ class Parser(argparse.ArgumentParser):
             known = re.findall(r"[^\s',]+", choices)
             near = closest(given, known)
             hint = f"; did you mean {near!r}?" if near else f" (there are: {', '.join(known)})"
-            message = f"there is no {'command' if what == 'COMMAND' else what} {given!r}{hint}"
+            # What is as long as a key is not repeated: the option before it may not be one.
+            shown = repr(given) if len(given) < _KEY_CHARS else "of that name"
+            message = f"there is no {'command' if what == 'COMMAND' else what} {shown}{hint}"
         self.print_usage(sys.stderr)
         self.exit(2, f"{self.prog.split()[0]}: {message}\n")
 
