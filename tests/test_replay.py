@@ -20,7 +20,16 @@ from mantyx_sync import (
     define_local_tool,
     input_file,
 )
-from mantyx_sync.local import LocalServer, Pause, RecordingError, RecordingServer, ReplayServer, ScriptedModel, ToolUse
+from mantyx_sync.local import (
+    LocalServer,
+    Pause,
+    RecordingError,
+    RecordingServer,
+    ReplayServer,
+    ScriptedModel,
+    ToolUse,
+    playing,
+)
 from mantyx_sync.local import faults as of_network
 from mantyx_sync.local.lookup import Requests
 from mantyx_sync.local.matching import GENERATED_KEY, Asked, compare, is_path
@@ -240,6 +249,40 @@ def test_a_cancelled_run_is_cancelled_by_its_client_again(tmp_path: Path) -> Non
     recorded = record(path, give_up, ScriptedModel([["one ", Pause(threading.Event())]]))
     assert recorded[-1] == "cancelled"
     assert play(path, give_up) == recorded
+
+
+def test_a_client_that_does_not_leave_as_it_did_is_told_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playing, "PATIENCE_S", 0.05)
+    stream = _exchange(1, "GET /agent-runs/r1/stream", 1, answer_headers=EVENTS, end="client_left")
+    stream.pieces = [Piece(b"data: 1\n\n", 0, 1)]
+    cancelled = _exchange(2, "GET /agent-runs/r2/stream", 2, answer_headers=EVENTS)
+    cancelled.pieces = [Piece(b"data: 2\n\n", 0, 3), Piece(b"data: 3\n\n", 0, 6)]
+    waits = _exchange(5, "GET /agent-runs/r3/stream", 7, answer_headers=EVENTS)
+    waits.pieces = [Piece(b"data: 4\n\n", 0, 9)]
+    recorded = [stream, cancelled, _exchange(3, "POST /agent-runs/r2/cancel", 4), waits]
+    recorded.append(_exchange(4, "GET /x", 5, end="client_left", length=9))
+    recorded.append(_exchange(6, "POST /agent-runs/r3/tool-results", 8))
+    recorded.append(_exchange(7, "GET /y", 10, status=None, end="client_left"))
+    write_recording(tmp_path / "a", recorded)
+    with ReplayServer(tmp_path / "a") as replay:
+        tap = Tap(replay.port)
+        assert b"(line 2) ends here: when it was recorded, its client had left" in tap.ask(
+            "GET", "/agent-runs/r1/stream"
+        )
+        said = tap.ask("GET", "/agent-runs/r2/stream")
+        assert b"data: 2" in said
+        assert b"data: 3" not in said
+        assert b"waits for what came here when it was recorded: POST /agent-runs/r2/cancel (line" in said
+        assert tap.ask("GET", "/x").endswith(b"Content-Length: 9\r\nConnection: close\r\n\r\n")
+        assert tap.ask("GET", "/y") == b""
+        patient = threading.Thread(target=tap.ask, args=("GET", "/agent-runs/r3/stream"))
+        patient.start()
+        wait_until(lambda: replay.waiting_for != [])
+        assert not threading.Event().wait(0.2)  # the result of a tool may take its time
+        assert replay.waiting_for
+        tap.ask("POST", "/agent-runs/r3/tool-results")
+        patient.join(DEADLINE_S)
+        assert tap.raw[-2].endswith(b"data: 4\n\n\r\n0\r\n\r\n")
 
 
 def test_a_client_that_had_lost_patience_does_so_again(tmp_path: Path) -> None:

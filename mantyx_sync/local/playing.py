@@ -13,7 +13,10 @@ from mantyx_sync.local.loop import Timer
 from mantyx_sync.local.playback import Plan, Step
 from mantyx_sync.local.recording import BROKEN, COMPLETE, NO_ANSWER
 
-__all__ = ["Playing", "Stage"]
+__all__ = ["PATIENCE_S", "Playing", "Stage"]
+
+PATIENCE_S = 30.0
+"""How much longer than then a client may take to leave or to cancel, in real time."""
 
 
 class Stage(Protocol):
@@ -29,6 +32,10 @@ class Stage(Protocol):
 
     def hopeless(self, numbers: Iterable[int]) -> str | None:
         """Return why requests that a stream waits for will not come; `None` while they may."""
+        ...
+
+    def overdue(self, numbers: Iterable[int]) -> str | None:
+        """Return what a stream has waited for in vain; `None` if that may take any time."""
         ...
 
     def forget(self, playing: Playing) -> None:
@@ -70,7 +77,10 @@ class Playing:
         """Return the answer, or a promise of it where it came later."""
         pause = self._stage.pause(self._plan.head_gap)
         if self._plan.status is None and self._plan.end != NO_ANSWER:
-            return Later(self._left)  # its client had left before the answer came; this one will, too
+            # Its client had left before the answer came; this one will, too.
+            never = Later(self._left)
+            self._lose_patience(self._plan.head_gap, lambda: never.give(self._answer()))
+            return never
         if pause <= 0:
             return self._answer()
         later = Later(self._left)
@@ -90,7 +100,7 @@ class Playing:
     def _header(self, pair: tuple[str, str]) -> tuple[str, str]:
         """Return a header as it was, but for a pause that it asks the client to make."""
         name, value = pair
-        if name.lower() == "retry-after" and value.isascii() and value.isdigit():
+        if name.lower() == "retry-after" and value.isascii() and value.isdigit() and len(value) < 10:
             return name, str(math.ceil(self._stage.pause(int(value))))
         return pair
 
@@ -102,7 +112,7 @@ class Playing:
 
     def go_on(self) -> None:
         """Send what may be sent by now."""
-        if not self._has_begun:
+        if not self._has_begun or self._is_over:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -114,6 +124,8 @@ class Playing:
                 why = self._stage.hopeless(missing)
                 if why is not None:
                     self._fail(why)
+                else:
+                    self._lose_patience(step.gap, self._overdue)
                 return
             due = self._due(step)
             if due > time.monotonic():
@@ -140,7 +152,24 @@ class Playing:
         if self._plan.end in (COMPLETE, BROKEN):
             self._log.end("fin" if self._plan.end == BROKEN else None)
             self._stage.grown(self._log)
-        # Otherwise its client had left: it stays open until this one does.
+        else:  # its client had left: it stays open until this one does
+            self._lose_patience(self._plan.last.gap, self._forsaken)
+
+    def _lose_patience(self, also: float, function: Callable[[], None]) -> None:
+        """Have a function called if nothing happens for long: a client that does otherwise than then is not to hang."""
+        self._timer = self._stage.call_at(time.monotonic() + also + PATIENCE_S, function)
+
+    def _overdue(self) -> None:
+        why = self._stage.overdue(self.missing)
+        if why is not None:
+            self._fail(f"{self._plan.title} {why}")
+
+    def _forsaken(self) -> None:
+        if any(name.lower() == "content-type" and "event-stream" in value for name, value in self._plan.headers):
+            self._fail(f"{self._plan.title} ends here: when it was recorded, its client had left")
+        else:
+            self._log.end("fin")
+            self._stage.grown(self._log)
 
     def _fail(self, why: str) -> None:
         """End a stream that would wait for ever, since what it waits for has come and was not what was recorded."""

@@ -260,6 +260,13 @@ class ReplayServer(ApiServer):
                 return why
         return None
 
+    def overdue(self, numbers: Iterable[int]) -> str | None:
+        """Return what a stream has waited for in vain; `None` for results, as tools may take any time."""
+        awaited = [self._tape.at(number) for number in numbers]
+        if any(exchange.path.endswith("/tool-results") for exchange in awaited):
+            return None
+        return f"waits for what came here when it was recorded: {', '.join(map(_name, awaited))}"
+
     def forget(self, playing: Playing) -> None:
         """Take notice that an answer is over."""
         if playing in self._playing:
