@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 from queue import Empty, Queue
 from types import TracebackType
-from typing import Mapping
+from typing import Any, Mapping
 
-__all__ = ["Child", "environment"]
+__all__ = ["Child", "environment", "kill_group"]
 
 ROOT = Path(__file__).parent.parent
 DEADLINE_S = 20.0
@@ -87,6 +87,13 @@ def environment(settings: Mapping[str, str], **more: str) -> dict[str, str]:
         "MANTYX_BASE_URL": settings["base_url"],
         **more,
     }
+
+
+def kill_group(process: subprocess.Popen[Any]) -> None:
+    """Kill what is left of a process that leads a group, its children included, and wait for its end."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(DEADLINE_S)
 
 
 class Child:
@@ -179,9 +186,7 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(DEADLINE_S)
+        kill_group(self.process)
         for reader in self._readers:
             reader.join(DEADLINE_S)
         for stream in (self.process.stdout, self.process.stderr):

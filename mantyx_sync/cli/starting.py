@@ -39,6 +39,7 @@ def started(create: Callable[[], Run], tell: Callable[[str], None]) -> Iterator[
         with starting.wait() as run:
             yield run
     except BaseException:
+        left = ""
         try:
             left = starting.give_up()
         except BaseException:  # the second signal

@@ -11,7 +11,6 @@ import contextlib
 import http.client
 import json
 import os
-import signal
 import socket
 import struct
 import subprocess
@@ -21,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Tuple
 
-from tests.processes import ROOT, environment
+from tests.processes import ROOT, environment, kill_group
 from tests.waiting import wait_until
 
 __all__ = ["APP", "SERVERS", "Command", "Page", "Served", "gunicorn", "until", "uwsgi"]
@@ -96,9 +95,7 @@ class Served:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(DEADLINE_S)
+        kill_group(self.process)
         print(self.said)  # shown where a test fails
         self._errors.close()
 

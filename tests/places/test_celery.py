@@ -38,6 +38,7 @@ from mantyx_sync.local.faults import hold, hold_answer
 from mantyx_sync.local.model import Pause
 from mantyx_sync.recovery import IDEMPOTENCY_KEY
 from tests import waiting
+from tests.processes import kill_group
 
 pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated setex:DeprecationWarning")  # Celery's own
 HERE = Path(__file__).parent
@@ -128,9 +129,7 @@ class Worker:
 
     def kill(self) -> None:
         """Kill the worker and all its processes, as a machine does that loses its power."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(DEADLINE_S)
+        kill_group(self.process)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
