@@ -50,7 +50,7 @@ def abort(
             api.give_up_run(reader.run_id, [reader.calls], timeout, timeout)
             reader.was_told = True
             if has_tools:  # a call may be under way to us; without its answer the run would not end
-                reader.done.wait(timeout / 2)
+                reader.done.wait(min(timeout / 2, threading.TIMEOUT_MAX))
     except Exception as failure:  # a hook or token source of the caller's may raise whatever it likes
         why = failure if isinstance(failure, MantyxError) else type(failure).__name__
         log.info("run %s: the server could not be asked to cancel it: %s", reader.run_id, why)

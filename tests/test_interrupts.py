@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import _thread
+import logging
+import math
 import threading
 import time
 from typing import Any, Callable
@@ -360,6 +362,17 @@ def test_calls_of_a_run_that_is_only_closed_stay_open_for_whoever_attaches() -> 
         assert len(server.runs[0].pending_calls()) == 2
         work.release.set()
         assert client.attach_run(run.run_id, tools=[work.tool]).result(timeout=DEADLINE_S).text == "Done."
+
+
+def test_giving_up_may_be_waited_for_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    work = AtWork()
+    with LocalServer(work.model) as server, client_of(server) as client, caplog.at_level(logging.INFO, "mantyx_sync"):
+        run = client.start_agent(**work.settings(), prompt="Hi")
+        wait_for(work.begun, "the tool does not start")
+        assert run.abort(math.inf)
+        assert server.runs[0].status == "cancelled"
+        work.release.set()
+    assert "could not be asked" not in caplog.text
 
 
 def test_giving_up_a_run_that_was_closed_cancels_it() -> None:

@@ -340,9 +340,11 @@ def test_polling_tells_when_nothing_came_for_a_while_and_misses_nothing() -> Non
 def test_polling_tells_of_silence_also_while_the_log_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mantyx_sync.backlog, "MAX_EVENTS", 0)
     monkeypatch.setattr(mantyx_sync.backlog, "GRACE_S", 0.0)
-    go, turns = threading.Event(), ["One, ", "two, ", "three, "]
-    with serve([*turns, Pause(go), "four."]) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
-        wait_until(lambda: run.last_seq == 3, "three events are read, and but one is kept for the loop")
+    behind, go = threading.Event(), threading.Event()
+    turns = ["One, ", Pause(behind), "two, ", "three, ", Pause(go), "four."]
+    with serve(turns) as server, client_of(server) as client, client.stream_agent(**SPEC) as run:
+        wait_until(lambda: run.last_seq == 1, "the first event is read, and none behind it is kept for the loop")
+        behind.set()
         seqs: list[int | None] = [next(run).seq, next(run).seq, next(run).seq]  # those behind it come from the log
         for event in run.poll(0.02):  # the loop goes on with the time of whoever takes it up
             seqs.append(None if event is None else event.seq)

@@ -317,20 +317,20 @@ def test_open_calls_are_given_up_one_by_one_until_the_server_is_not_to_be_had() 
         release.wait(DEADLINE_S)
         return "late"
 
-    executor, posted = ToolExecutor(3), []
+    executor, posted = ToolExecutor(4), []
 
     def post(body: Any) -> bool:
         posted.append(body["toolUseId"])
         return len(posted) < 2
 
     calls = calls_of(executor, work)
-    for key in "abc":
+    for key in "abcd":
         calls.start(LocalToolCall(1, "local_tool_call", {}, {}, key, "work"))
         assert begun.acquire(timeout=DEADLINE_S)
     calls.answered("a")  # by another process, while the handler is at work
     calls.surrender(post)
     assert posted == ["b", "c"]
-    assert calls.undelivered == ("c",)
+    assert calls.undelivered == ("c", "d")
     assert not calls.is_busy
     assert calls.times["a"].answered is None, "its handler has not ended"
     release.set()

@@ -430,7 +430,7 @@ def test_a_run_that_was_closed_before_is_left_alone(platform: Platform) -> None:
     run.close()
     messages = read(list(EventStream(lambda: run)))
     assert [(message.event, message.data.get("code")) for message in messages] == [("run", None), ("error", "closed")]
-    assert not platform.run.is_terminal
+    assert "cancel" not in [request.route for request in platform.server.requests]
 
 
 def test_a_browser_that_leaves_while_a_tool_is_at_work_ends_both(platform: Platform) -> None:

@@ -21,7 +21,8 @@ class CutOff:
         self._timer: threading.Timer | None = None
         if deadline is not None:
             # Owned by this object: ends by itself at the deadline, and is ended when the exchange is over.
-            self._timer = threading.Timer(max(0.0, deadline - time.monotonic()), self.release)
+            left = min(max(0.0, deadline - time.monotonic()), threading.TIMEOUT_MAX)
+            self._timer = threading.Timer(left, self.release)
             self._timer.name, self._timer.daemon = "mantyx-cut-off", True
 
     def __enter__(self) -> CutOff:
