@@ -200,7 +200,8 @@ def _follow(
     is_streamed = options.stream if options.stream is not None else screen.shows_answer or (is_sure and is_fit)
     wishes = Wishes(is_verbose=options.verbose, is_json=options.json, is_events=options.events)
     follower = Follower(screen, wishes, is_streamed=is_streamed, session_id=session_id)
-    with started(create, screen.print_line) as run, _ending(options, screen, run, follower):
+    connects = bool(options.mcp) and session_id is None  # a session has connected before
+    with started(create, screen.print_line, connects_first=connects) as run, _ending(options, screen, run, follower):
         if options.verbose:
             screen.line(screen.style.dim(f"run {run.run_id}"))
         follower.follow(run)

@@ -18,10 +18,11 @@ __all__ = ["started"]
 _SLICE_S = 0.25
 _PATIENCE_S = 2.0
 """For the server to hear that a run is given up: at a command line a run that is left behind is worse than a wait."""
+_CONNECT_PATIENCE_S = 0.6
 
 
 @contextlib.contextmanager
-def started(create: Callable[[], Run], tell: Callable[[str], None]) -> Iterator[Run]:
+def started(create: Callable[[], Run], tell: Callable[[str], None], *, connects_first: bool = False) -> Iterator[Run]:
     """Give the block the run that `create` starts; one that has not ended with the block is cancelled.
 
     Blocks until the run is there. The request is made on a thread of its own: broken off in the middle, it would leave
@@ -30,11 +31,13 @@ def started(create: Callable[[], Run], tell: Callable[[str], None]) -> Iterator[
 
     Args:
         tell: Says that a run may have been left behind.
+        connects_first: `create` waits for servers of the caller's before it asks for the run, perhaps for long: that
+            is probably what a signal breaks off.
 
     Raises:
         BaseException: As `create`; and what a signal's handler raises.
     """
-    starting = _Starting(create)
+    starting = _Starting(create, _CONNECT_PATIENCE_S if connects_first else _PATIENCE_S)
     try:
         with starting.wait() as run:
             yield run
@@ -52,8 +55,9 @@ def started(create: Callable[[], Run], tell: Callable[[str], None]) -> Iterator[
 
 
 class _Starting:
-    def __init__(self, create: Callable[[], Run]) -> None:
+    def __init__(self, create: Callable[[], Run], patience: float) -> None:
         self._create = create
+        self._patience = patience
         self._bell = Bell()
         self._is_over = False
         self._is_given_up = False
@@ -82,7 +86,7 @@ class _Starting:
         Returns what is to be said of a run that may be left behind.
         """
         self._is_given_up = True
-        until = time.monotonic() + _PATIENCE_S
+        until = time.monotonic() + self._patience
         while not self._is_over and self._thread.ident is not None and time.monotonic() < until:
             self._bell.wait(min(_SLICE_S, until - time.monotonic()))
         is_told = self._is_over and self._abort()
@@ -94,7 +98,7 @@ class _Starting:
             return f"run {self._run.run_id} may still be going: mantyx-sync cancel {self._run.run_id}"
         if self._is_over or self._thread.ident is None:
             return ""  # there is none
-        return "a run may have been begun: the server has not answered; mantyx-sync runs --status running"
+        return "whether a run was begun is not known: mantyx-sync runs --status running"
 
     def _start(self) -> None:
         try:

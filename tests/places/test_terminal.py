@@ -130,6 +130,57 @@ def test_ctrl_c_while_a_run_is_being_created_leaves_none_behind() -> None:
         wait_until(lambda: server.runs[0].status == "cancelled")
 
 
+@pytest.mark.parametrize("presses", ["\x03", "\x03\x03", "\x03\x03\x03"], ids=len)
+def test_ctrl_c_leaves_no_run_whenever_and_however_often_it_is_pressed(shop: Path, presses: str) -> None:
+    for moment in ("1 s", "Let me", "stuck", "waiting for"):
+        script = [["Let me look.", ToolUse("stuck", {})], ["Done."]]
+        arguments = ["run", "Well?", "--tool", "shop:stuck"]
+        with serving(script) as server, program(arguments, env=server.environment(), cwd=shop) as run:
+            run.until_shown(moment)
+            run.type(presses)
+            assert run.ends() == 130
+            text = run.raw.decode()
+            assert "Traceback" not in text
+            assert "may still be going" not in text
+            assert not re.search("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]", "".join(run.display.lines)), "the block is gone"
+            assert run.display.column == 0
+            wait_until(lambda server=server: server.runs[0].status == "cancelled", "the run goes on")  # type: ignore[misc]
+
+
+def test_ctrl_c_while_an_mcp_server_does_not_answer_ends_both(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(
+        f"import os, sys, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    with serving(Stop()) as server:
+        command = f"'{sys.executable}' '{script}'"
+        with program(["run", "Where?", "--mcp", command], env=server.environment()) as run:
+            pid_file = tmp_path / "pid"
+            run.until(lambda: pid_file.exists() and bool(pid_file.read_text()))
+            pressed = time.monotonic()
+            run.type("\x03")
+            assert run.ends() == 130
+            assert time.monotonic() - pressed < 5.0
+            assert "Traceback" not in run.raw.decode()
+        pid = int(pid_file.read_text())
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the server's program goes on")
+        assert not server.runs
+
+
+def test_a_run_that_is_stopped_and_taken_up_again_goes_on() -> None:
+    go, reached = threading.Event(), threading.Event()
+    script = [["One ", Pause(go, reached), "two."]]
+    with serving(script) as server, program(["run", "Well?"], env=server.environment()) as run:
+        run.until(reached.is_set)
+        run.process.send_signal(signal.SIGSTOP)
+        stat = Path(f"/proc/{run.process.pid}/stat")
+        wait_until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "it is not stopped")
+        run.process.send_signal(signal.SIGCONT)
+        go.set()
+        assert run.ends() == 0
+        assert "two." in "".join(run.display.lines)
+
+
 def test_ctrl_c_ends_the_programs_of_mcp_servers(tmp_path: Path) -> None:
     """A server's process is in a group of its own: the key does not reach it, we end it."""
     script = tmp_path / "server.py"
