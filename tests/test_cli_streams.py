@@ -15,6 +15,7 @@ import pytest
 
 from mantyx_sync import MantyxClient
 from mantyx_sync.cli import main
+from mantyx_sync.display.live_line import Line
 from mantyx_sync.local import LocalServer, ScriptedModel
 
 from .cli_calls import SETTINGS, Cli, use_server
@@ -114,6 +115,19 @@ def test_a_full_disk_is_told_and_leaves_no_run(
         full.close()
     assert "mantyx-sync: the output cannot be written: No space left on device" in capsys.readouterr().err
     assert all(run.status in ("succeeded", "cancelled") for run in server.runs)
+
+
+def test_a_line_that_is_redrawn_keeps_its_width_in_any_encoding() -> None:
+    raw = io.BytesIO()
+
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal(raw, encoding="ascii", errors="backslashreplace", write_through=True)
+    Line(stream).draw("*", "1 s · Größe 注文\ud800")
+    assert b"1 s ? Gr??e ???" in raw.getvalue()
+    assert b"\\" not in raw.getvalue()
 
 
 def test_a_full_disk_behind_standard_error_is_no_reason_to_end(

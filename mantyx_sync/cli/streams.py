@@ -29,10 +29,14 @@ def usable_streams() -> Iterator[None]:
             file: IO[str] = open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8")  # noqa: SIM115
             opened.append((name, file))
             setattr(sys, name, file)
-    out: Any = sys.stdout
-    if getattr(out, "errors", None) in ("strict", "surrogateescape") and hasattr(out, "reconfigure"):
-        errors.append((out, out.errors))
-        out.reconfigure(errors="replace")
+    streams: list[Any] = [sys.stdout]
+    if is_terminal(sys.stderr):  # an escape there takes more room than was reckoned with
+        streams.append(sys.stderr)
+    for stream in streams:
+        handling = getattr(stream, "errors", None)
+        if handling in ("strict", "surrogateescape", "backslashreplace") and hasattr(stream, "reconfigure"):
+            errors.append((stream, handling))
+            stream.reconfigure(errors="replace")
     try:
         yield
     finally:

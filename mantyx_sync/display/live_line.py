@@ -44,7 +44,7 @@ class Line:
     def _write(self, coloured: str, sign: str, words: str, end: str) -> None:
         # The last column stays free: a terminal that is full to the edge goes on in the next line.
         width = width_of(self._stream) - 1
-        shown = fit(f"{sign} {words}", width)
+        shown = fit(self._writable(f"{sign} {words}"), width)
         used = cells(shown)
         rest = " " * max(0, min(self._drawn, width) - used)
         if shown.startswith(sign):
@@ -53,6 +53,14 @@ class Line:
         self._stream.write(f"{start}{shown}{rest}{end or chr(8) * len(rest)}")
         self._stream.flush()
         self._drawn = used
+
+    def _writable(self, text: str) -> str:
+        """Replace what the stream's encoding has not: written as an escape it would take more than the line."""
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        try:
+            return text.encode(encoding, "replace").decode(encoding)
+        except LookupError:
+            return text
 
 
 def running_words(state: RunState, now: float) -> str:
