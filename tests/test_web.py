@@ -35,6 +35,7 @@ from mantyx_sync import (
     MantyxServerError,
     MantyxTimeoutError,
     RunEvent,
+    RunSummary,
     ToolContext,
     tool,
 )
@@ -915,6 +916,21 @@ def test_a_conversation_is_told_again_as_events(platform: Platform) -> None:
     assert [event["seq"] for event in before["events"]] == [1, 2, 3]
     assert json.dumps(told)
     assert history_events(session, show=lambda _: None)["events"] == []
+
+
+def test_a_run_that_starts_while_it_is_looked_for_is_found() -> None:
+    class Client:
+        status = "queued"
+
+        def list_runs(self, *, status: str, **_: Any) -> list[RunSummary]:
+            found = [RunSummary("run_1", status, session_id="ses_1")] if status == self.status else []
+            self.status = "running"
+            return found
+
+    client: Any = Client()
+    found = running_run(client, "ses_1")
+    assert found is not None
+    assert found.id == "run_1"
 
 
 def test_the_run_that_goes_on_in_a_session_is_found(platform: Platform) -> None:

@@ -58,7 +58,7 @@ def running_run(
     Raises:
         MantyxError: The runs could not be listed.
     """
-    for status in ("running", "queued"):
+    for status in ("queued", "running"):  # in the order in which a run has them: none slips by between two looks
         runs = client.list_runs(status=status, metadata=metadata, limit=200)
         for run in itertools.islice(runs, MAX_LOOKED_AT):
             if run.session_id == session_id:
