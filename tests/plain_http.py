@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Iterator, Mapping, Optional
 
 from mantyx_sync.local import LocalServer, ModelRequest, ScriptedModel
-from tests.waiting import wait_until  # noqa: F401 - some modules still look for it here
 
 DEADLINE_S = 10.0
 

@@ -30,7 +30,6 @@ from mantyx_sync.transport.auth import BearerAuth
 from mantyx_sync.transport.http import HttpTransport
 from mantyx_sync.transport.retry import Backoff, RetryPolicy
 from mantyx_sync.transport.url import BaseURL
-from tests.waiting import wait_until
 
 __all__ = [
     "Gone",
@@ -48,7 +47,6 @@ __all__ = [
     "stream_head",
     "transport",
     "unused_port",
-    "wait_until",
 ]
 
 DEADLINE_S = 15.0
