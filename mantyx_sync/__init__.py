@@ -18,6 +18,8 @@ Where what lies, from the top down; a module imports from below it only, and `te
 Beside them stand the wings, which use the floors above and are loaded when they are asked for: `local` (embedded
 servers), `display` (HTML, timelines, live views), `web` (streams to browsers), `cli`, `pytest_plugin`, `mcp`, `a2a`,
 `spacefix`, `loom`. The floors know none of them, but for the door in `views`.
+
+(For pytest, which warns of a package that was imported before its plugin, unless it finds: PYTEST_DONT_REWRITE.)
 """
 
 from __future__ import annotations

@@ -8,18 +8,22 @@ It is loaded by itself where the package is installed, and does nothing for a te
 - `mantyx_no_leaks`: fails a test that leaves runs, streams or threads behind.
 
 `@pytest.mark.mantyx(script=[…], faults=[…], …)` sets them up. A test whose script was not played as written, or whose
-recording was not used as recorded, fails with a sentence. `unittest` classes use the fixtures through
-`@pytest.mark.usefixtures`, or through an autouse fixture of their own that keeps them on `self`.
+recording was not used as recorded, fails with a sentence; one that fails otherwise has it below its error. `unittest`
+classes use the fixtures through `@pytest.mark.usefixtures`, or through an autouse fixture of their own that keeps them
+on `self`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import threading
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, Mapping, Optional, TypeVar, Union
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -39,7 +43,23 @@ _MARKER = (
 _OF_RECORDINGS = ("recording", "ignore", "speed", "max_gap", "redact", "secrets")
 LEAK_PATIENCE_S = 3.0
 
-_checks: pytest.StashKey[list[Callable[[], list[str]]]] = pytest.StashKey()
+MAX_NAME_CHARS = 100
+
+
+@dataclass
+class _State:
+    """What is to be looked at behind a test, and what became of the test itself."""
+
+    checks: list[Callable[[], list[str]]] = field(default_factory=list)
+    leftovers: list[Callable[[], list[str]]] = field(default_factory=list)
+    """Those of the checks that do not wait, and say something of a test that failed as well."""
+    has_passed: bool = False
+
+
+# No stashes: pytest has them from 7.0 on, and with an older one all tests would fail, those without us as well.
+_states: WeakKeyDictionary[Any, _State] = WeakKeyDictionary()
+_recorded: WeakKeyDictionary[Any, dict[Path, str]] = WeakKeyDictionary()
+"""By session: the test that has made a recording."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,14 +87,40 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Behind a test that passed: fail it if its script or recording was not used as written."""
-    # Reached by tests that did not raise alone: whatever stops a test stops pytest's own hook before this one.
-    problems = [problem for check in item.stash.get(_checks, []) for problem in check()]
+    # Reached by tests that did not raise alone: whatever stops a test stops pytest's own hook before this one. Those
+    # of unittest leave their errors here.
+    state = _states.get(item)
+    if state is None or getattr(item, "_excinfo", None):
+        return
+    problems = [problem for check in state.checks for problem in check()]
     if problems:
         pytest.fail("\n".join(problems), pytrace=False)
 
 
-def _check_behind(request: pytest.FixtureRequest, check: Callable[[], list[str]]) -> None:
-    request.node.stash.setdefault(_checks, []).append(check)
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Note whether the test passed; where it failed, show below its error what else was not as written."""
+    outcome: Any = yield
+    state = _states.get(item)
+    if state is None or call.when != "call":
+        return
+    report = outcome.get_result()
+    state.has_passed = report.passed
+    if report.failed:
+        text = "\n".join(problem for check in state.leftovers for problem in check())
+        if text and text not in report.longreprtext:
+            report.sections.append(("mantyx: not as written", text))
+
+
+def _check_behind(request: pytest.FixtureRequest, check: Callable[[], list[str]], *, waits: bool = False) -> _State:
+    """Have a check made behind the test, which says what is wrong."""
+    state = _states.setdefault(request.node, _State())
+    lists = [state.checks] if waits else [state.checks, state.leftovers]
+    for one in lists:
+        one.append(check)
+        # A test may be run again.
+        request.addfinalizer(lambda one=one: one.remove(check))  # type: ignore[misc]
+    return state
 
 
 def _marked(request: pytest.FixtureRequest) -> dict[str, Any]:
@@ -156,33 +202,46 @@ def mantyx_replay(
     options = {name: value for name, value in _marked(request).items() if name in _OF_RECORDINGS}
     path = _recording_of(request, options.pop("recording", None))
     _reach_loopback(monkeypatch)
-    if request.config.getoption("--mantyx-record"):
+    maker = _recorded.setdefault(request.config, {}).get(path)
+    if request.config.getoption("--mantyx-record") and maker in (None, request.node.nodeid):
         yield from _record(request, path, options)
-    else:
-        yield from _replay(request, path, options)
+    else:  # a recording that several tests have is made by the first, and has to fit the others
+        yield from _replay(request, path, options, maker)
 
 
 def _recording_of(request: pytest.FixtureRequest, name: str | None) -> Path:
-    folder = Path(str(request.node.path)).parent / "recordings"
+    file = Path(str(getattr(request.node, "path", None) or request.node.fspath))
+    folder = file.parent / "recordings"
     if name is not None:
-        return folder / name
-    names = [request.node.path.stem]
+        return Path(os.path.abspath(folder / name))
     cls = getattr(request.node, "cls", None)
-    if cls is not None:
-        names.append(cls.__name__)
-    return folder / (re.sub(r"[^\w.+-]+", "_", ".".join([*names, request.node.name])) + ".jsonl")
+    names = [file.stem, *([cls.__name__] if cls is not None else []), request.node.name]
+    return Path(os.path.abspath(folder / f"{_file_name('.'.join(names))}.jsonl"))
 
 
-def _replay(request: pytest.FixtureRequest, path: Path, options: dict[str, Any]) -> Iterator[ReplayServer]:
+def _file_name(name: str) -> str:
+    """Return a name for a file, which is another one for another test."""
+    plain = re.sub(r"[^\w.+-]+", "_", name, flags=re.ASCII)
+    if len(plain) <= MAX_NAME_CHARS and re.fullmatch(r"[\w.+-]+(\[[a-z0-9_.+-]+\])?", name, re.ASCII):
+        return plain
+    # Of parameters that are no file names, or that some systems take for the same, more is left than what is alike.
+    return f"{plain[:MAX_NAME_CHARS]}-{hashlib.sha256(name.encode('utf-8', 'backslashreplace')).hexdigest()[:8]}"
+
+
+def _replay(
+    request: pytest.FixtureRequest, path: Path, options: dict[str, Any], maker: Optional[str]
+) -> Iterator[ReplayServer]:
     from mantyx_sync.local import RecordingError, ReplayServer
 
-    again = f"pytest {request.node.nodeid!r} --mantyx-record"
+    again = f"If that is meant so: pytest {request.node.nodeid!r} --mantyx-record"
+    if maker is not None:
+        again = f"It was made by {maker} just now; if this test is to have one of its own, give it another recording="
     options = {name: value for name, value in options.items() if name != "secrets"}
     server = _made(
         lambda: ReplayServer(path, **options),
         (RecordingError, TypeError, ValueError),
         lambda error: (
-            f"{error}\nTo make it, with a real account: {again}"
+            f"{error}\nTo make it, with a real account: pytest {request.node.nodeid!r} --mantyx-record"
             if isinstance(error, RecordingError)
             else f"mark.mantyx: {error}"
         ),
@@ -192,7 +251,7 @@ def _replay(request: pytest.FixtureRequest, path: Path, options: dict[str, Any])
         try:
             server.assert_all_used()
         except AssertionError as error:
-            return [f"{error}\nIf that is meant so: {again}"]
+            return [f"{error}\n{again}"]
         return []
 
     _check_behind(request, check)
@@ -210,17 +269,13 @@ def _record(request: pytest.FixtureRequest, path: Path, options: dict[str, Any])
         (MantyxConfigError,),
         lambda error: f"--mantyx-record needs an account: {error}",
     )
-    passed: list[bool] = []
-
-    def check() -> list[str]:
-        passed.append(True)
-        return []
-
-    _check_behind(request, check)
+    state = _check_behind(request, list)
     with server:
         yield server
-        if not passed:
+        if not state.has_passed:
             server.discard()  # what a failing test leads to is not what it is to be compared with
+    if state.has_passed:
+        _recorded[request.config][path] = request.node.nodeid
 
 
 # ----------------------------------------------------------------------------------------------- clients
@@ -274,26 +329,29 @@ def mantyx_no_leaks(request: pytest.FixtureRequest) -> None:
     before = set(threading.enumerate())
 
     def check() -> list[str]:
-        server = request.getfixturevalue("mantyx_server") if "mantyx_server" in request.fixturenames else None
+        names = [name for name in ("mantyx_server", "mantyx_replay") if name in request.fixturenames]
+        servers = [request.getfixturevalue(name) for name in names]
         deadline = time.monotonic() + LEAK_PATIENCE_S
         pause = threading.Event()
         while True:
-            found = _left_behind(server, before)
+            found = _left_behind(servers, before)
             if not found or time.monotonic() >= deadline:
                 return found
             pause.wait(0.01)
 
-    _check_behind(request, check)
+    _check_behind(request, check, waits=True)
 
 
-def _left_behind(server: ScriptedServer | None, before: set[threading.Thread]) -> list[str]:
+def _left_behind(servers: list[Any], before: set[threading.Thread]) -> list[str]:
     found = [
         f"run {run.id} still goes on at the server (prompt {run.prompt[:60]!r})"
-        for run in (server.sent.runs if server is not None else ())
+        for server in servers
+        for run in (server.sent.runs if hasattr(server, "sent") else ())
         if run.status in ("queued", "running")
     ]
-    if server is not None and server.open_streams:
-        found.append(f"{server.open_streams} event streams are still open")
+    open_streams = sum(server.open_streams for server in servers)
+    if open_streams:
+        found.append(f"{open_streams} event streams are still open")
     ours = ("mantyx-run", "mantyx-eval", "mantyx-mcp")
     threads = sorted(t.name for t in set(threading.enumerate()) - before if t.name.startswith(ours))
     if threads:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import mantyx_sync
 from mantyx_sync import MantyxClient, pytest_plugin
 from mantyx_sync.local import (
     LocalServer,
@@ -162,6 +163,19 @@ def test_bad_value(mantyx_server):
 def test_bad_recording(mantyx_replay):
     pass
 
+def test_bad_first(mantyx_server, mantyx_client):
+    mantyx_server.script("One.", "Two.")
+    assert ask(mantyx_client) == "its own error"
+
+class BadOwn(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def _mantyx(self, mantyx_server):
+        self.server = mantyx_server
+
+    def test_bad_own(self):
+        self.server.script("Nobody asks.", times=7)
+        self.fail("its own failure")
+
 def test_bad_sent(mantyx_server):
     assert mantyx_server.sent.run
 '''
@@ -176,6 +190,8 @@ SENTENCES = {
     "test_bad_positional": "mark.mantyx: takes keywords only, as in script=[…]",
     "test_bad_value": "mark.mantyx: host must be a loopback address such as 127.0.0.1, got 'example.org'",
     "test_bad_recording": "there is no recording ",
+    "test_bad_first": "script 1 was not used up: run ",
+    "BadOwn::test_bad_own": "AssertionError: its own failure\n",
     "test_bad_sent": "no runs were started, not one",
 }
 
@@ -196,10 +212,41 @@ class TestIt:
     def test_named(self, mantyx_replay, mantyx_client, odd):
         ask(mantyx_client)
 
+    def test_other(self, mantyx_replay, mantyx_client):
+        ask(mantyx_client)
+
 def test_failing(mantyx_replay, mantyx_client, monkeypatch):
     monkeypatch.setenv("WHOM", "them")
     ask(mantyx_client)
     assert False
+"""
+ALSO_RECORDED = """
+import unittest
+
+@pytest.mark.mantyx(recording="named.jsonl")
+def test_unlike(mantyx_replay, mantyx_client, monkeypatch):
+    monkeypatch.setenv("WHOM", "others")
+    ask(mantyx_client)
+
+@pytest.mark.parametrize("odd", ["a b", "a_b", "A_B"])
+def test_odd(mantyx_replay, mantyx_client, odd):
+    ask(mantyx_client)
+
+class Old(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def _mantyx(self, mantyx_replay, mantyx_client):
+        self.client = mantyx_client
+
+    def test_failing(self):
+        ask(self.client)
+        self.fail()
+
+    def test_skipped(self):
+        ask(self.client)
+        self.skipTest("not today")
+
+    def test_good(self):
+        ask(self.client)
 """
 
 
@@ -228,13 +275,17 @@ def test_tests_that_use_it_pass_or_fail_with_a_sentence(tmp_path: Path) -> None:
     }, said
     assert found.pop("FAILED test_theirs.py") | found.pop("ERROR test_theirs.py") == set(SENTENCES), said
     assert found.pop("XFAIL test_theirs.py") == {"test_expected"}
-    assert found.pop("PASSED test_recorded.py") == {"test_recorded", "TestIt::test_named[a/b:"}
+    assert found.pop("PASSED test_recorded.py") == {"test_recorded", "TestIt::test_named[a/b:", "TestIt::test_other"}
     assert found.pop("FAILED test_recorded.py") == {"test_failing"}
     assert len(found.pop("PASSED test_helpdesk.py")) >= 9  # the example
     assert not found
     assert len(re.findall(r"^SKIPPED", said, re.MULTILINE)) == 2
     for name, sentence in SENTENCES.items():
         assert sentence in said, (name, said)
+    assert re.search(r"== 'its own error'\n(.*\n)*?-+ mantyx: not as written -+\nscript 1 was not used up", said)
+    assert re.search(
+        r"its own failure\n(.*\n){,9}-+ mantyx: not as written -+\nscript 1 was not played: no run came for it", said
+    )
     assert re.search("script 3 was played [12] of 3 times", said)
     assert "test_theirs.py::test_bad_recording' --mantyx-record" in said
     assert 'prompt: recorded "Hello you", now "Hello them"' in said
@@ -242,7 +293,7 @@ def test_tests_that_use_it_pass_or_fail_with_a_sentence(tmp_path: Path) -> None:
 
 
 def test_recordings_are_made_when_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "test_theirs.py").write_text(RECORDED)
+    (tmp_path / "test_theirs.py").write_text(RECORDED + ALSO_RECORDED)
     folder = tmp_path / "recordings"
     with LocalServer(ScriptedModel([["Hello to you."]])) as server:
         account = {
@@ -250,12 +301,32 @@ def test_recordings_are_made_when_asked_for(tmp_path: Path) -> None:
             "MANTYX_WORKSPACE_SLUG": server.workspace_slug,
             "MANTYX_BASE_URL": server.url,
         }
-        run_pytest(tmp_path, "--mantyx-record", code=1, **account)
-    assert len(server.runs) == 3
-    # Of the test that failed nothing is kept.
-    assert sorted(path.name for path in folder.iterdir()) == ["named.jsonl", "test_theirs.test_recorded.jsonl"]
+        said = run_pytest(tmp_path, "--mantyx-record", code=1, **account)
+    # What one test has made is played to the others that have it.
+    assert len(server.runs) == 9
+    assert "FAILED test_theirs.py::test_unlike" in said
+    assert "It was made by test_theirs.py::TestIt::test_named[a/b: c] just now" in said
+    # Of tests that failed or were skipped nothing is kept.
+    kept = {re.sub("-[0-9a-f]{8}", "-…", path.name) for path in folder.iterdir()}
+    names = ("Old.test_good", "test_odd_A_B_-…", "test_odd_a_b_", "test_odd_a_b_-…", "test_recorded")
+    assert kept == {"named.jsonl", *(f"test_theirs.{name}.jsonl" for name in names)}
     assert "Hello" not in (folder / "named.jsonl").read_text()
     assert len(read_recording(folder / "named.jsonl")) == 2
+
+
+def test_other_tests_have_other_files() -> None:
+    names = ["a.b", "a.b[1]", "a.b[a b]", "a.b[a_b]", "a.b[A_B]", "a.b[../../x]", "a.b[ü]", "a.b[ö]", "a.b[\ud800]"]
+    names += ["x" * 300, "x" * 301, "a.b[CON]", "a.b[a\nb]", "a.b[a][b]"]
+    files = [pytest_plugin._file_name(name) for name in names]
+    assert files[:2] == ["a.b", "a.b_1_"]
+    assert len({file.lower() for file in files}) == len(names)
+    assert all(re.fullmatch(r"[\w.+-]{1,120}", file, re.ASCII) for file in files)
+
+
+def test_what_an_old_pytest_lacks_is_not_needed() -> None:
+    """Loaded by an entry point, it must not fail a pytest that has nothing to do with it."""
+    assert "pytest.Stash" not in Path(pytest_plugin.__file__).read_text(encoding="utf-8")
+    assert "PYTEST_DONT_REWRITE" in (mantyx_sync.__doc__ or "")  # else it warns those who have imported us before
 
 
 def test_recording_needs_an_account_and_is_refused_on_machines_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
