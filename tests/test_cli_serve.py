@@ -284,11 +284,18 @@ def test_scripts_in_python_set_script(tmp_path: Path) -> None:
     assert model_of_file(tmp_path / "b.py").model_id == "local:rule"
     for text, sentence in (
         ("x = 1", "it must set script to a list of turns"),
-        ("1 / 0", "failed with ZeroDivisionError"),
+        ("x = 1\n1 / 0", "failed in line 2 with ZeroDivisionError: division by zero"),
+        ("def f(:", r"failed with SyntaxError: .*line 1"),
+        ("import sys\nsys.exit(3)", "failed in line 2 with SystemExit: 3"),
+        ("script = []", "turns: got none"),
+        ("script = ['a', ['b', 5]]", r"turns\[1\]\[1\]: got 5, must be a text, a function, or one of Text, "),
+        ("script = [{'tool': 'x'}]", r"turns\[0\]: got {'tool': 'x'}, must be"),
     ):
         (tmp_path / "c.py").write_text(text)
         with pytest.raises(ValueError, match=sentence):
             model_of_file(tmp_path / "c.py")
+    (tmp_path / "d.json").write_bytes(b'\xef\xbb\xbf["from an editor"]')
+    assert _turns(model_of_file(tmp_path / "d.json"), "hi", 1) == [["from an editor"]]
     (tmp_path / "d.json").write_text("[")
     with pytest.raises(ValueError, match="cannot be read as JSON"):
         model_of_file(tmp_path / "d.json")
@@ -304,6 +311,25 @@ def test_scripts_in_python_set_script(tmp_path: Path) -> None:
         ([{"text": 3}], r"\[0\]\.text: must be a text"),
         ([{"failure": {"code": "x", "why": "y"}}], r"\[0\]\.failure: got 'why', must be one of message, error_class"),
         ([{"usage": {"input_tokens": "3"}}], r"\[0\]\.usage: must be an object of numbers"),
+        ([], "a script must have at least one turn"),
+        ({"runs": []}, "runs: got none"),
+        ({"runs": [{"turns": ["x"]}], "turns": []}, "the script: got 'turns', must be one of runs"),
+        (
+            {"runs": [{"turns": ["x"], "prompt": 5}]},
+            r"runs\[0\]: prompt: got 5, must be a text, a pattern or a function",
+        ),
+        ({"runs": [{"turns": ["x"], "times": "3"}]}, r"runs\[0\]: times: got '3', must be 1 or above"),
+        ({"runs": [{"turns": ["x"], "tools": "x"}]}, r"runs\[0\]: tools: got 'x', must be a list of names"),
+        ([{"text": "x", "id": 1}], r"\[0\]: got 'id', must be one of text"),
+        ([{"thinking": "x", "id": 1}], r"\[0\]: got 'id', must be one of thinking"),
+        ([{"failure": "x", "id": 1}], r"\[0\]: got 'id', must be one of failure"),
+        ([{"failure": {"retryable": "yes"}}], r"\[0\]\.failure\.retryable: got 'yes', must be true or false"),
+        ([{"failure": {"api_status": True}}], r"\[0\]\.failure\.api_status: got True, must be a number"),
+        ([{"failure": {"message": 5}}], r"\[0\]\.failure\.message: got 5, must be a text"),
+        ([{"tool": "x", "args": "no"}], r"\[0\]\.args: got 'no', must be an object"),
+        ([{"tool": "x", "id": 5}], r"\[0\]\.id: must be a text"),
+        ([{"finish": 5}], r"\[0\]\.finish: must be a text"),
+        ([{"usage": {"input_tokens": -1}}], r"\[0\]\.usage: must be an object of numbers, 0 or above"),
         ({"runs": [{"turns": []}]}, r"runs\[0\]: turns: got none"),
         ({"runs": [{"prompt": "x"}]}, r"runs\[0\]: must be an object with a list of turns"),
         ({"runs": [{"turns": ["x"], "time": 1}]}, r"runs\[0\]: got 'time', must be one of turns, prompt, times, tools"),

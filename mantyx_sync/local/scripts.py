@@ -5,24 +5,30 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass, field
-from typing import Callable, Iterable, Iterator, Optional, Sequence, Union
+from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 from mantyx_sync.local.model import (
+    Failure,
     Model,
     ModelFailure,
     ModelPart,
     ModelRequest,
+    Pause,
     ScriptTurn,
+    Text,
+    Thinking,
+    ToolUse,
     TurnEnd,
     Usage,
     play_script_turn,
 )
 
-__all__ = ["PromptFilter", "RunScripts"]
+__all__ = ["PromptFilter", "RunScripts", "check_turns"]
 
 PromptFilter = Union[str, "re.Pattern[str]", Callable[[str], bool]]
 
 MAX_SHOWN_CHARS = 60
+_PARTS = (str, Text, Thinking, ToolUse, TurnEnd, Failure, Pause)
 
 
 @dataclass(eq=False)
@@ -100,12 +106,16 @@ class RunScripts:
             usage: What each turn costs, unless a `TurnEnd` of its own says so.
 
         Raises:
-            ValueError: There is no turn, or `times` is below 1.
+            ValueError: There is no turn, something in one is none of what a model can say, or another argument is not
+                allowed.
         """
-        if not turns:
-            raise ValueError("turns: got none, must be what the model says in at least one turn")
-        if times is not None and times < 1:
+        check_turns(turns)
+        if prompt is not None and not isinstance(prompt, (str, re.Pattern)) and not callable(prompt):
+            raise ValueError(f"prompt: got {prompt!r}, must be a text, a pattern or a function")
+        if times is not None and (not isinstance(times, int) or times < 1):
             raise ValueError(f"times: got {times!r}, must be 1 or above, or None for any number")
+        if isinstance(tools, str) or not all(isinstance(name, str) for name in tools or ()):
+            raise ValueError(f"tools: got {tools!r}, must be a list of names")
         with self._lock:
             self._scripts.append(_Script(len(self._scripts) + 1, turns, prompt, tools, times, usage))
 
@@ -205,6 +215,31 @@ class RunScripts:
         problems = self.problems(unfinished)
         if problems:
             raise AssertionError("\n".join(problems))
+
+
+def check_turns(turns: Sequence[object]) -> None:
+    """Check that turns hold what a model can say.
+
+    Raises:
+        ValueError: They do not; the text says where.
+    """
+    if not turns:
+        raise ValueError("turns: got none, must be what the model says in at least one turn")
+    for number, turn in enumerate(turns):
+        _check_part(turn, f"turns[{number}]")
+
+
+def _check_part(part: object, where: str) -> None:
+    if isinstance(part, (list, tuple)):
+        for number, inner in enumerate(part):
+            _check_part(inner, f"{where}[{number}]")
+        return
+    is_other = isinstance(part, Iterable) and not isinstance(part, (Mapping, bytes, set))  # looked at when it is played
+    if not isinstance(part, _PARTS) and not callable(part) and not is_other and part is not None:
+        names = ", ".join(kind.__name__ for kind in _PARTS[1:])
+        raise ValueError(f"{where}: got {part!r}, must be a text, a function, or one of {names}")
+    if isinstance(part, ToolUse) and not isinstance(part.args, Mapping):
+        raise ValueError(f"{where}: ToolUse.args: got {part.args!r}, must be a dict")
 
 
 def _behind(request: ModelRequest) -> str:
