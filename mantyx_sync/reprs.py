@@ -28,11 +28,9 @@ else:
         """Make a dataclass of a class, as the standard library does, with a short repr unless it has its own."""
 
         def made(cls):
-            has_own = "__repr__" in cls.__dict__ or not options.get("repr", True)
-            cls = _dataclass(cls, **options)
-            if not has_own:
+            if "__repr__" not in cls.__dict__ and options.get("repr", True):
                 cls.__repr__ = _fields_repr
-            return cls
+            return _dataclass(cls, **{**options, "repr": False})  # it would be made in vain, which takes its time
 
         return made if cls is None else made(cls)
 
