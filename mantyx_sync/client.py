@@ -167,7 +167,7 @@ class MantyxClient(SessionCalls, EvalCalls):
         """Run an agent and return its result (wire §1). Blocks until the run ends.
 
         Args:
-            spec: A `RunSpec`; or give its fields as keyword arguments.
+            spec: A `RunSpec`; or give its fields as keyword arguments: `help(RunSpec)` tells what each is.
             timeout: Seconds for the whole run. `None` waits as long as it takes.
             on_event: Called with each event, on the calling thread.
             on_assistant_delta: Called with each piece of the assistant's text, on the calling thread.
@@ -247,7 +247,7 @@ class MantyxClient(SessionCalls, EvalCalls):
         is let go of when it is collected.
 
         Args:
-            spec: A `RunSpec`; or give its fields as keyword arguments.
+            spec: A `RunSpec`; or give its fields as keyword arguments: `help(RunSpec)` tells what each is.
             timeout: Seconds for the whole run; it is cancelled then.
             output_type: As `run_agent`.
             idempotency_key: As `start_agent`. The events of a run that was there come from its beginning.
@@ -293,7 +293,7 @@ class MantyxClient(SessionCalls, EvalCalls):
         - Where a server lists runs without regard to metadata, its newest 2000 runs are looked through.
 
         Args:
-            spec: A `RunSpec`; or give its fields as keyword arguments.
+            spec: A `RunSpec`; or give its fields as keyword arguments: `help(RunSpec)` tells what each is.
             timeout: Seconds for the whole run, counted for whoever waits for it.
             output_type: As `run_agent`.
             idempotency_key: Your own name for this call: 1 to 256 printable characters. It takes one of the 16 entries
@@ -336,7 +336,8 @@ class MantyxClient(SessionCalls, EvalCalls):
             progress: A function: called with a `Progress` on the calling thread, at the start and after each run, but
                 not for an error that is raised; before that, of servers that are started. Its `close`, if it has one,
                 is called at the end, whatever ends the loop. Or `"tqdm"` or `"rich"`: a bar of theirs. Or `"auto"`: a
-                bar of what is installed, or else a line; nothing where nobody looks. `None` takes the client's.
+                bar of what is installed, or else a line on a terminal; nothing where nobody looks. `None` takes the
+                client's.
             timeout: Seconds for each run.
             output_type: As `run_agent`.
             idempotency_key: Gives the key of an item's run, a different one for each; called on threads of this loop. A
