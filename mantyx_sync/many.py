@@ -284,7 +284,9 @@ def run_many(
     """
     whole_number(max_workers, "max_workers", 1, 1000)
     if isinstance(items, (str, bytes, Mapping, RunSpec)) or not isinstance(items, Iterable):
-        raise MantyxConfigError(f"items: got {type(items).__name__}, must be a list or what else can be looped over")
+        raise MantyxConfigError(
+            f"items: got {type(items).__name__}, must be a list or generator of prompts, mappings or specs"
+        )
     report = Reporting(progress)
     crew = _Crew(run_one, abort_all, max_workers, goes_on=return_errors)
     total = len(items) if isinstance(items, Sized) else None

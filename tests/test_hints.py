@@ -337,8 +337,9 @@ def test_the_schema_of_a_hint(hint, json_schema):
     ],
 )
 def test_what_has_no_json_form_is_refused_with_a_sentence(hint):
-    with pytest.raises(MantyxConfigError, match="output_type: the type"):
+    with pytest.raises(MantyxConfigError, match="output_type: the type") as raised:
         compiled(hint)
+    assert "the type: the type" not in str(raised.value)
 
 
 def test_an_init_only_variable_is_refused_by_name():

@@ -231,7 +231,7 @@ class Compiler:
         name = hint.__qualname__ if isinstance(hint, type) else str(hint)
         raise self.refuse(
             where,
-            f"the type {name} has no JSON form. Use a dataclass, TypedDict, NamedTuple, Enum or a built-in type; "
+            f"{name} has no JSON form. Use a dataclass, TypedDict, NamedTuple, Enum or a built-in type; "
             "Any takes whatever the model sends.",
         )
 

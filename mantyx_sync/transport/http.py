@@ -114,7 +114,7 @@ class HttpTransport:
             repeat = Repeat.SAFE if method in ("GET", "HEAD") else Repeat.ONCE
         data = body if body is None or isinstance(body, bytes) else encode_json(body)
         for attempt in range(self.retry.max_retries + 1):
-            limit = self._limit(timeout, deadline, path)
+            limit = self._limit(timeout, deadline, f"{method} {path}")
             cut_off = CutOff(deadline)
             try:
                 with cut_off, announce_to(cut_off.release):
@@ -238,7 +238,7 @@ class HttpTransport:
         release.watch_socket(socket_of(received.raw))
         return received
 
-    def _limit(self, timeout: Timeout | None, deadline: float | None, path: str) -> tuple[float, float]:
+    def _limit(self, timeout: Timeout | None, deadline: float | None, what: str) -> tuple[float, float]:
         chosen = self.timeout if timeout is None else timeout
         connect, read = chosen if isinstance(chosen, tuple) else (chosen, chosen)
         connect, read = min(connect, MAX_WAIT_S), min(read, MAX_WAIT_S)
@@ -246,7 +246,7 @@ class HttpTransport:
             return connect, read
         left = deadline - time.monotonic()
         if left <= 0:
-            raise MantyxTimeoutError(f"{path}: no time left to send the request")
+            raise MantyxTimeoutError(f"{what}: no time left to send the request")
         return min(connect, left), min(read, left)
 
     def _exchange(
