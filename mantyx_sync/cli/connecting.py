@@ -18,7 +18,7 @@ __all__ = ["NO_ACCOUNT", "add_client_options", "connect", "read_key", "refuse_ke
 ENVIRONMENT = """\
 environment:
   MANTYX_API_KEY (or MANTYX_ACCESS_TOKEN), MANTYX_WORKSPACE_SLUG, MANTYX_BASE_URL,
-  MANTYX_LOG (debug, info), NO_COLOR
+  MANTYX_LOG (debug, info, warning, error), NO_COLOR
 """
 
 NO_ACCOUNT = (
