@@ -8,12 +8,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mantyx_sync.cli import main
-from mantyx_sync.local import LocalServer, ModelRequest, RunScripts, ScriptedModel, TurnEnd, Usage
+from mantyx_sync.cli import main, serving
+from mantyx_sync.cli.exits import Stopped
+from mantyx_sync.local import LocalServer, ModelRequest, RecordingServer, RunScripts, ScriptedModel, TurnEnd, Usage
 from mantyx_sync.local.recording import read_recording
 from mantyx_sync.local.script_files import model_of_file, script_of_json
 
@@ -151,6 +153,47 @@ def test_a_signal_goes_to_the_program_which_decides_what_comes_of_it() -> None:
     assert served.ends(signal.SIGTERM) == (5, "")
 
 
+class Stubborn:
+    """A program that only one thing ends."""
+
+    def __init__(self, *signals: BaseException) -> None:
+        self.said: list[str] = []
+        self._signals = iter(signals)
+
+    def wait(self) -> int:
+        if "kill" in self.said:
+            return -9
+        raise next(self._signals)
+
+    def terminate(self) -> None:
+        self.said.append("terminate")
+
+    def kill(self) -> None:
+        self.said.append("kill")
+
+    def send_signal(self, number: int) -> None:
+        self.said.append(str(number))
+
+
+@pytest.mark.parametrize(
+    ("signals", "is_tty", "said"),
+    [
+        ([KeyboardInterrupt()] * 3, True, ["terminate", "kill"]),
+        ([KeyboardInterrupt()] * 3, False, ["terminate", "terminate", "kill"]),
+        ([Stopped(15), Stopped(1), Stopped(15)], True, ["15", "1", "kill"]),
+        ([Stopped(15), KeyboardInterrupt(), KeyboardInterrupt()], True, ["15", "terminate", "kill"]),
+    ],
+    ids=["Ctrl-C", "Ctrl-C of a script", "SIGTERM", "both"],
+)
+def test_a_program_that_ignores_signals_is_ended_by_the_third(
+    signals: list[BaseException], is_tty: bool, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: is_tty))
+    program = Stubborn(*signals)
+    assert serving._wait(program) == -9  # type: ignore[arg-type]
+    assert program.said == said
+
+
 # ------------------------------------------------------------------------------------- record and replay
 
 
@@ -186,6 +229,23 @@ def test_recording_goes_on_until_a_signal_comes(tmp_path: Path, server: LocalSer
     assert code == 0, errors
     assert errors.endswith(f"{path}: 1 request recorded\n")
     assert [exchange.status for exchange in read_recording(path)] == [200]
+
+
+def test_a_signal_while_the_file_is_written_loses_nothing(
+    tmp_path: Path, server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, stop = tmp_path / "a.jsonl", RecordingServer.stop
+
+    def disturbed(self: RecordingServer) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        stop(self)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(RecordingServer, "stop", disturbed)
+    assert main(["record", str(path), "--", *program(tmp_path, 'ask("GET", "/models")')]) == 0
+    assert len(read_recording(path)) == 1
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_nothing_is_put_in_the_place_of_a_recording(

@@ -9,7 +9,7 @@ from .connecting import NO_ACCOUNT, add_client_options, read_key
 from .exits import FAILED
 from .loading import Unusable
 from .parsing import add_command, seconds, speed
-from .serving import port_number, serve, take_program
+from .serving import port_number, serve, take_program, undisturbed
 from .streams import note
 
 __all__ = ["add_commands"]
@@ -81,13 +81,14 @@ def _record(options: argparse.Namespace) -> int:
         server.start()
     except OSError as error:
         raise Unusable(str(error)) from None
-    with server:
-        try:
-            code = serve(options.program, server.environment(), f"recording to {options.file} at {server.url}")
-        finally:
+    try:
+        code = serve(options.program, server.environment(), f"recording to {options.file} at {server.url}")
+    finally:
+        with undisturbed():
             number = server.recorded
             if not number:
                 server.discard()  # rather than putting nothing in the place of what there was
+            server.stop()
     if not number:
         note(f"nothing was recorded, and {options.file} not written: no request came")
         return code or FAILED

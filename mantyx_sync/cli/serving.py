@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
-from .exits import OK, Stopped
+from ..transport.signals import handling
+from .exits import OK, Stopped, stopping_signals
 from .loading import Unusable
 from .parsing import whole
 from .streams import note
@@ -18,6 +20,8 @@ from .streams import note
 __all__ = ["exports", "port_number", "serve", "take_program"]
 
 _END_S = 5.0
+LAST_ASKED = 3
+"""A program may do with a signal what it likes, but not with the third."""
 
 
 def port_number(text: str) -> int:
@@ -66,6 +70,13 @@ def serve(program: Sequence[str], values: Mapping[str, str], what: str) -> int:
     return OK
 
 
+@contextlib.contextmanager
+def undisturbed() -> Iterator[None]:
+    """Let no signal that asks for the end get between: the end is there, and something is being kept."""
+    with handling((signal.SIGINT, *stopping_signals()), lambda *_: None):
+        yield
+
+
 def _run(program: Sequence[str], values: Mapping[str, str]) -> int:
     from ..local.api_server import proxy_exceptions
 
@@ -85,17 +96,23 @@ def _run(program: Sequence[str], values: Mapping[str, str]) -> int:
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    interrupts = 0
+    asked = 0
     while True:
         try:
             return process.wait()
         except KeyboardInterrupt:
-            interrupts += 1
+            asked += 1
             # A terminal sends Ctrl-C to the program as well, which decides what comes of it.
-            if interrupts > 1 or not sys.stdin.isatty():
+            if asked >= LAST_ASKED:
+                process.kill()
+            elif asked > 1 or not sys.stdin.isatty():
                 process.terminate()
         except Stopped as stopped:
-            process.send_signal(stopped.number)
+            asked += 1
+            if asked >= LAST_ASKED:
+                process.kill()
+            else:
+                process.send_signal(stopped.number)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
