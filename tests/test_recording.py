@@ -643,11 +643,24 @@ def test_a_file_may_have_a_long_name_be_a_link_and_be_written_twice_at_once(tmp_
     assert long.read_text().endswith('{"end-of-recording": true}\n')
 
 
-def test_a_device_is_not_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("pipe", "it is no file"),
+        ("", "it is no file"),
+        ("file/a", "File exists|Not a directory"),
+        ("n" * 300, "File name too long"),
+        ("a\0b", "null"),
+    ],
+    ids=["a device", "a folder", "below a file", "too long", "no name"],
+)
+def test_a_path_where_no_file_can_be_is_refused_before_anything_is_asked(tmp_path: Path, name: str, why: str) -> None:
     os.mkfifo(tmp_path / "pipe")
-    recorder = RecordingServer(tmp_path / "pipe", api_key="k", workspace_slug="w", base_url="http://127.0.0.1:9")
-    with pytest.raises(OSError, match="no recording can be written to"):
+    (tmp_path / "file").touch()
+    recorder = RecordingServer(f"{tmp_path}/{name}", api_key="k", workspace_slug="w", base_url="http://127.0.0.1:9")
+    with pytest.raises(OSError, match=f"^no recording can be written to '.*': .*({why})"):
         recorder.start()
+    assert sorted(os.listdir(tmp_path)) == ["file", "pipe"]
 
 
 def test_nothing_is_left_beside_a_file_that_could_not_be_written(tmp_path: Path) -> None:

@@ -19,9 +19,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import os
 import re
+import stat
+import tempfile
 import uuid
 import zlib
 from dataclasses import field
@@ -42,6 +45,7 @@ __all__ = [
     "Exchange",
     "Piece",
     "RecordingError",
+    "check_target",
     "decode_body",
     "encode_body",
     "read_recording",
@@ -178,6 +182,27 @@ def encode_body(data: bytes) -> dict[str, str]:
 
 
 # -------------------------------------------------------------------------------------------- writing
+
+
+def check_target(path: Union[str, os.PathLike[str]]) -> None:
+    """Check that a recording can be written, and make the folder for it.
+
+    Raises:
+        OSError: It cannot; a sentence says why.
+    """
+    why = ""
+    try:
+        target = Path(os.path.realpath(path))
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if not stat.S_ISREG(os.stat(target).st_mode):  # a folder, a device
+                why = "it is no file"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+    if why:
+        raise OSError(f"no recording can be written to {os.fspath(path)!r}: {why}")
 
 
 def write_recording(path: Union[str, os.PathLike[str]], exchanges: list[Exchange]) -> None:

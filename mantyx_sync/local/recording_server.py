@@ -10,7 +10,7 @@ from mantyx_sync.local.api_server import ApiServer, ClientSettings
 from mantyx_sync.local.faults import Effect, Fault
 from mantyx_sync.local.http import Request
 from mantyx_sync.local.notes import Notes
-from mantyx_sync.local.recording import write_recording
+from mantyx_sync.local.recording import check_target, write_recording
 from mantyx_sync.local.redaction import SLUG, Redactor
 from mantyx_sync.local.relaying import API_KEY, Relay, Upstream
 
@@ -106,11 +106,7 @@ class RecordingServer(ApiServer):
             OSError: The port cannot be had, or there can be no file at the path.
         """
         if self._port is None:
-            folder = os.path.dirname(os.path.abspath(self.path))
-            os.makedirs(folder, exist_ok=True)
-            is_other = os.path.exists(self.path) and not os.path.isfile(self.path)  # a folder, a device
-            if is_other or not os.access(folder, os.W_OK):
-                raise OSError(f"no recording can be written to {self.path!r}")
+            check_target(self.path)  # now: at the end, what it cost would be lost
             self._notes = Notes()
             super().start()
             self._is_discarded = False
