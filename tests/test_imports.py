@@ -324,7 +324,7 @@ def test_making_a_client_and_a_tool_starts_no_thread_and_opens_no_socket() -> No
 
 
 def test_the_embedded_server_is_imported_without_the_client_or_requests() -> None:
-    found = probe("import mantyx_sync.local")
+    found = probe("from mantyx_sync.local import *")
     loaded = {str(name) for name in found["modules"]}  # type: ignore[attr-defined]
     assert not {"requests", "urllib3", "jsonschema", "mantyx_sync.client"} & loaded
     assert (found["opened"], found["started"], found["threads"]) == ([], [], 1)

@@ -28,9 +28,9 @@ Where what lies:
 
 from __future__ import annotations
 
-from mantyx_sync.local.gateway import LocalGateway
-from mantyx_sync.local.gateway_projects import AgentConnection, GatewayCall, GatewayProject
-from mantyx_sync.local.gateway_registration import GatewayPlan
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from mantyx_sync.local.model import (
     Failure,
     Model,
@@ -48,9 +48,6 @@ from mantyx_sync.local.model import (
 from mantyx_sync.local.oauth import OAuthApp
 from mantyx_sync.local.openai import OpenAICompatibleModel
 from mantyx_sync.local.plan import PlanDraft, PlanRequest, split_prompt
-from mantyx_sync.local.recording import RecordingError
-from mantyx_sync.local.recording_server import RecordingServer
-from mantyx_sync.local.replay_server import ReplayServer, UnmatchedRequest
 from mantyx_sync.local.routes import DOCUMENTED_RATE_LIMITS
 from mantyx_sync.local.rules import RuleModel
 from mantyx_sync.local.scripted_server import ScriptedServer
@@ -59,6 +56,30 @@ from mantyx_sync.local.sent import Sent, SentRun, SentToolCall
 from mantyx_sync.local.server import LocalServer
 from mantyx_sync.local.supervisor import Review, Verdict, rule_judge
 from mantyx_sync.local.toolset import ServerTool, ToolFile, ToolOutput
+
+if TYPE_CHECKING:
+    from mantyx_sync.local.gateway import LocalGateway as LocalGateway
+    from mantyx_sync.local.gateway_projects import AgentConnection as AgentConnection
+    from mantyx_sync.local.gateway_projects import GatewayCall as GatewayCall
+    from mantyx_sync.local.gateway_projects import GatewayProject as GatewayProject
+    from mantyx_sync.local.gateway_registration import GatewayPlan as GatewayPlan
+    from mantyx_sync.local.recording import RecordingError as RecordingError
+    from mantyx_sync.local.recording_server import RecordingServer as RecordingServer
+    from mantyx_sync.local.replay_server import ReplayServer as ReplayServer
+    from mantyx_sync.local.replay_server import UnmatchedRequest as UnmatchedRequest
+
+# Who serves runs needs nothing of these.
+_MODULE_OF = {
+    "AgentConnection": "gateway_projects",
+    "GatewayCall": "gateway_projects",
+    "GatewayPlan": "gateway_registration",
+    "GatewayProject": "gateway_projects",
+    "LocalGateway": "gateway",
+    "RecordingError": "recording",
+    "RecordingServer": "recording_server",
+    "ReplayServer": "replay_server",
+    "UnmatchedRequest": "replay_server",
+}
 
 __all__ = [
     "AgentConnection",
@@ -102,3 +123,15 @@ __all__ = [
     "rule_judge",
     "split_prompt",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
