@@ -76,14 +76,15 @@ def _model_of_python(name: str) -> Model:
     if hasattr(script, "complete"):
         model: Model = script
         return model
-    turns: Any = script
-    if callable(script) or (isinstance(script, Sequence) and not isinstance(script, str)):
-        if not callable(turns):
-            try:
-                check_turns(turns)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from None
-        return ScriptedModel(turns)
+    if callable(script):
+        function: Any = script  # what it returns is looked at when it does
+        return ScriptedModel(function)
+    if isinstance(script, Sequence) and not isinstance(script, str):
+        try:
+            check_turns(script)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        return ScriptedModel(script)
     raise ValueError(
         f"{name}: it must set script to a list of turns, a function or a model, got {type(script).__name__}"
     )
