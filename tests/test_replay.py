@@ -703,6 +703,12 @@ DAMAGED = [
         "line 4: exchange 1 ends without an answer",
     ),
     (GOOD.replace('{"n": 1, "data": "a", "at": 0}', "oops"), "is damaged in line 4: it is no JSON"),
+    (GOOD.replace('"at": 0', '"at": 1e999', 1), "is damaged in line 2: its time is inf"),
+    (GOOD.replace('"status": 200', '"status": 1e999'), "is damaged in line 3: cannot convert float infinity"),
+    (GOOD.replace('/x", ', '/x", "form": [["a"]], '), r"in line 2: \['a'\] is no field of a form"),
+    (GOOD.replace('/x", ', '/x", "form": [["a", 1]], '), r"in line 2: \['a', 1\] is no field of a form"),
+    (GOOD.replace('/x", ', '/x", "text": 5, '), "in line 2: its text is none"),
+    (GOOD.replace('/x", ', '/x", "base64": "!", '), "is damaged in line 2: "),
     (GOOD + '{"n": 2}\n', "is damaged in line 7: it stands behind the closing line"),
 ]
 
@@ -717,8 +723,9 @@ def test_a_file_that_cannot_be_played_is_refused_in_a_sentence(tmp_path: Path, t
 
 
 def test_a_good_file_is_played_and_a_missing_one_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text(GOOD)
-    ReplayServer(tmp_path / "a")
+    (tmp_path / "a").write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())  # as some editors leave it
+    with ReplayServer(tmp_path / "a") as replay:
+        assert replay.unused == ["GET /x (line 2)"]
     with pytest.raises(RecordingError, match="there is no recording"):
         ReplayServer(tmp_path / "b")
     (tmp_path / "c").write_bytes(b"\xff\xfe")

@@ -21,6 +21,7 @@ import base64
 import binascii
 import contextlib
 import json
+import math
 import os
 import re
 import stat
@@ -279,7 +280,7 @@ def read_recording(path: Union[str, os.PathLike[str]]) -> list[Exchange]:
     """
     name = os.fspath(path)
     try:
-        text = Path(path).read_bytes().decode()
+        text = Path(path).read_bytes().decode("utf-8-sig")  # an editor may have put a mark before it
     except FileNotFoundError:
         raise RecordingError(f"there is no recording {name}") from None
     except UnicodeDecodeError:
@@ -341,7 +342,7 @@ class _Reader:
             return True
         try:
             self._take(number, line)
-        except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError, binascii.Error) as error:
             if isinstance(error, RecordingError):
                 raise
             what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
@@ -350,6 +351,8 @@ class _Reader:
 
     def _take(self, number: int, line: dict[str, Any]) -> None:
         key, at = line["n"], float(line["at"])
+        if not math.isfinite(at):
+            raise self.damaged(number, f"its time is {at}")
         if "request" in line:
             if key in self.exchanges:
                 raise self.damaged(number, f"exchange {key} has begun before")
@@ -363,7 +366,7 @@ class _Reader:
                 path,
                 query=[(str(name), str(value)) for name, value in line.get("query", ())],
                 headers=dict(line.get("headers", {})),
-                body=(forms[0], line[forms[0]]) if forms else None,
+                body=(forms[0], _checked(forms[0], line[forms[0]])) if forms else None,
                 at=at,
                 order=number,
             )
@@ -386,3 +389,16 @@ class _Reader:
         else:
             data = line["data"].encode() if "data" in line else base64.b64decode(line["base64"], validate=True)
             exchange.pieces.append(Piece(data, at, number))
+
+
+def _checked(form: str, content: Any) -> Any:
+    """Return the content of a body that somebody may have edited."""
+    if form == "form":
+        for pair in content:
+            if not isinstance(pair, list) or [type(part) for part in pair] != [str, str]:
+                raise ValueError(f"{pair!r} is no field of a form")
+    elif form == "base64":
+        base64.b64decode(content, validate=True)
+    elif form == "text" and not isinstance(content, str):
+        raise ValueError("its text is none")
+    return content
