@@ -389,11 +389,19 @@ def test_ctrl_c_while_a_server_is_started_leaves_nothing(traces: Traces, monkeyp
         def received(self, message: Any, era: Era) -> None:
             return None
 
+    is_interrupted = threading.Event()
+
     def interrupted(bell: Any, timeout: float) -> bool:
         monkeypatch.undo()
+        is_interrupted.set()
         raise KeyboardInterrupt
 
+    def found_late(*args: Any) -> str:
+        is_interrupted.wait(10)  # the start is still going on when Ctrl-C comes
+        return find_program(*args)
+
     channel = StdioChannel(command("ignore-eof"), Nobody(), env=traces.env, grace=QUICK)
+    monkeypatch.setattr("mantyx_sync.mcp.process.find_program", found_late)
     monkeypatch.setattr("mantyx_sync.transport.bell.Bell.wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         channel.exchange(Outgoing({"jsonrpc": "2.0", "id": 1, "method": "initialize"}, Era.HANDSHAKE), Waiting())
