@@ -114,9 +114,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.3, help="how long a run waits for its model")
     parser.add_argument("--each", type=float, default=6.0, help="about how many seconds each line is measured for")
     parser.add_argument("--processes", type=int, nargs="*", default=PROCESSES, help="sizes of prefork pools")
-    parser.add_argument(
-        "--threads", type=int, nargs="*", default=THREADS, help="sizes of thread pools and loops"
-    )
+    parser.add_argument("--threads", type=int, nargs="*", default=THREADS, help="sizes of thread pools and loops")
     given = parser.parse_args()
 
     def count(size: int) -> int:

@@ -35,8 +35,8 @@ app.conf.update(
     task_acks_late=True,
     task_reject_on_worker_lost=True,
     # What died together with its whole worker comes back after this long. Above the longest task: one that takes longer
-    # is given to a second worker while the first is at work. And kombu's ten connections are too few for 32 greenlets or
-    # threads that are done at the same moment.
+    # is given to a second worker while the first is at work. And kombu's ten connections are too few for 32 greenlets
+    # or threads that are done at the same moment.
     broker_transport_options={"visibility_timeout": 3600, "max_connections": 200},
     visibility_timeout=3600,
     # A worker that lost the broker stops what it does, since others get it anyway.
