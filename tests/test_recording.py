@@ -438,6 +438,7 @@ def test_a_function_of_the_callers_takes_out_what_it_knows(tmp_path: Path) -> No
         ),
         ("a ghp_0123456789abcdefABCD of mine", f"a {REDACTED} of mine"),
         ("AKIAIOSFODNN7EXAMPLE", REDACTED),
+        ("BEARER ABC123DEF456", f"BEARER {REDACTED}"),
         (
             "-----BEGIN RSA PRIVATE KEY-----\nMII\n-----END RSA PRIVATE KEY-----",
             f"-----BEGIN RSA PRIVATE KEY-----{REDACTED}-----END RSA PRIVATE KEY-----",
@@ -554,6 +555,27 @@ def test_a_secret_is_found_in_the_forms_it_is_written_in() -> None:
     assert REDACTED in exchange.body[1]["data"]
 
 
+def test_what_was_found_in_one_place_is_known_in_all() -> None:
+    key = "s3cret-key-17"
+    for where in ({"name": "X-Api-Key", "value": key}, {"api_keys": [key]}, {"password": 9876543210}):
+        said = f"it is {key} or 9876543210 or 1234"
+        first, second = _cleaned(Redactor(), ("json", where), ("text", said))
+        assert second.body in (
+            ("text", f"it is {REDACTED} or 9876543210 or 1234"),
+            ("text", f"it is {key} or {REDACTED} or 1234"),
+        )
+        assert key not in str(first.body)
+    binary = base64.b64encode(b"\xff" + key.encode()).decode()
+    assert _cleaned(Redactor([key]), ("base64", binary))[0].body == ("text", REDACTED)
+    assert _cleaned(Redactor(["other-key-17"]), ("base64", binary))[0].body == ("base64", binary)
+    redactor = Redactor()
+    redactor.learn_headers({"cookie": f"a={key}; b=short; c=another-17", "accept": "nothing-17"})
+    assert redactor.learned == {key, "another-17"}
+    # Too short to be looked for in base64: parts of it are in too much else.
+    assert Redactor(["1234567"]).text(base64.b64encode(b"1234567").decode()) == "MTIzNDU2Nw=="
+    assert Redactor(["12345678"]).text(base64.b64encode(b"12345678").decode()) == f"{REDACTED}g="
+
+
 def test_a_secret_is_found_in_what_is_no_text() -> None:
     data = b"cl\xe9 invalide: s3cret-key \xff"
     (exchange,) = _cleaned(Redactor(["s3cret-key"]), ("json", {}), pieces=[data[:20], data[20:]])
@@ -575,17 +597,29 @@ def _deltas(*texts: str, kind: str = "assistant_delta", ascii_only: bool = True)
         (["a Bearer abc", "123def"], [f"a Bearer {REDACTED}", ""]),
         (["my cat is M", "iez ü", " and yours?"], ["my cat is A CAT", " ü", " and yours?"]),
         (["nothing", " of it"], ["nothing", " of it"]),
+        (["Jane Doe"], [REDACTED]),
+        (["it ends", " so"], ["it ends", " so."]),
+        (["all ", "gone"], ["", ""]),
     ],
-    ids=["words", "twice", "empty", "a token", "the callers own", "none"],
+    ids=["words", "twice", "empty", "a token", "the callers own", "none", "nothing else", "more", "less"],
 )
 def test_a_secret_is_found_in_words_over_several_events(said: list[str], kept: list[str], ascii_only: bool) -> None:
+    others = [b'data: {"type": "x_delta"}\n\n', b'data: {"type": "x_delta", "data": {"text": 5}}\n\n']
+    others += [b'data: {"type": "_delta2", "data": {"text": "Jane Do"}}\n\n', b"data: _delta\n\n"]
     thought = _deltas("Jane ", "thinks", kind="thinking_delta")
     frames = _deltas(*said, ascii_only=ascii_only)
-    mixed = [b": hello\n\n", thought[0], frames[0], thought[1], *frames[1:], b'data: {"type": "x_delta"}\n\n']
-    redactor = Redactor(["Jane Doe"], redact=lambda text: text.replace("Miez", "A CAT"))
+    mixed = [b": hello\n\n", thought[0], frames[0], thought[1], *frames[1:], *others]
+    changes = {"Miez": "A CAT", "ends so": "ends so.", "all gone": ""}
+
+    def redact(text: str) -> str:
+        for old, new in changes.items():
+            text = text if new in text and new else text.replace(old, new)
+        return text
+
+    redactor = Redactor(["Jane Doe"], redact=redact)
     (exchange,) = _cleaned(redactor, ("json", {}), pieces=mixed, answer_headers=[("Content-Type", "text/event-stream")])
     wanted = _deltas(*kept, ascii_only=ascii_only)
-    assert [piece.data for piece in exchange.pieces] == [*mixed[:2], wanted[0], mixed[3], *wanted[1:], mixed[-1]]
+    assert [piece.data for piece in exchange.pieces] == [*mixed[:2], wanted[0], mixed[3], *wanted[1:], *others]
 
 
 def test_what_is_put_in_the_place_of_words_is_there_whole() -> None:

@@ -272,6 +272,7 @@ def test_a_client_that_does_not_leave_as_it_did_is_told_of_it(tmp_path: Path, mo
         said = tap.ask("GET", "/agent-runs/r2/stream")
         assert b"data: 2" in said
         assert b"data: 3" not in said
+        assert b"id: 1\nevent: error\n" in said
         assert b"waits for what came here when it was recorded: POST /agent-runs/r2/cancel (line" in said
         assert tap.ask("GET", "/x").endswith(b"Content-Length: 9\r\nConnection: close\r\n\r\n")
         assert tap.ask("GET", "/y") == b""
@@ -645,6 +646,21 @@ def test_a_function_that_fails_is_told_of(tmp_path: Path) -> None:
         )
         with pytest.raises(AssertionError, match="redact failed"):
             replay.assert_all_used()
+
+
+def test_a_form_is_compared_by_its_fields_and_a_list_with_lists() -> None:
+    form = [["a", "1"], ["b", "2"]]
+    recorded = Asked("POST", "/x", {}, ("form", form))
+    assert not compare(recorded, Asked("POST", "/x", {}, ("form", form[::-1]))).differences
+    assert compare(recorded, Asked("POST", "/x", {}, ("form", form[:1]))).differences == ['b: missing, recorded "2"']
+    assert compare(recorded, Asked("POST", "/x", {}, ("json", {"a": "1"}))).differences
+    assert compare(_asked({"a": []}), _asked({"a": {}})).differences == ["a: recorded [], now {}"]
+
+
+def test_a_difference_is_told_from_the_first_that_comes_closest() -> None:
+    requests = Requests([_said(1, "one", a="1", b="2"), _said(2, "two"), _said(3, "three")])
+    found, comparison = requests.find(Asked.of(_said(0, "four")))
+    assert (found, comparison and comparison.line) == (None, 2)
 
 
 def test_a_path_may_hold_a_secret() -> None:
