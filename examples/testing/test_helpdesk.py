@@ -1,4 +1,8 @@
-"""The tests of the help desk. The fixtures come with the package; nothing has to be imported for them."""
+"""The tests of the help desk. The fixtures come with the package; nothing has to be imported for them.
+
+From what is simple to what is not: a model with a script, what was sent to it, models and networks that fail, a client
+that the program makes itself, a recorded conversation, and classes of unittest.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,11 @@ REFUND = ToolUse("refund", {"order_id": "17", "amount": 4.0})
 @pytest.fixture
 def desk(mantyx_client: MantyxClient) -> HelpDesk:
     return HelpDesk(mantyx_client)
+
+
+@pytest.mark.mantyx(script="Good morning!")
+def test_the_reply_is_what_the_model_says(desk: HelpDesk) -> None:
+    assert desk.answer("Hello").text == "Good morning!"
 
 
 def test_a_letter_is_answered_from_the_orders(mantyx_server: ScriptedServer, desk: HelpDesk) -> None:
@@ -91,7 +100,10 @@ def test_the_program_makes_a_client_of_its_own(
 
 @pytest.mark.usefixtures("mantyx_replay")
 def test_a_conversation_as_it_was_recorded(desk: HelpDesk) -> None:
-    """Made with `--mantyx-record`; see recordings/. It fails if the desk asks for anything else than it did then."""
+    """Plays the file of its name in recordings/, made with `--mantyx-record` and an account.
+
+    It fails, and says what is different, as soon as the desk asks for anything else than it did then.
+    """
     assert "on its way" in desk.answer("Where is order 17, and when does it arrive?").text
 
 

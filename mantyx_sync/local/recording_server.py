@@ -34,8 +34,9 @@ class RecordingServer(ApiServer):
     **No secrets** get into the file. Of a request's headers three are kept (`Accept`, `Content-Type`,
     `Last-Event-ID`); credentials, cookies, the headers of tools that the platform dials, fields such as
     `client_secret` or `password`, and what looks like a token are replaced, and what was found once is replaced
-    everywhere, in answers and prompts as well. The workspace's slug is replaced in addresses. Prompts and answers are
-    content: name what else must not be in the file in `secrets`, or take it out with `redact`.
+    everywhere, in answers and prompts as well, in base64 too, and in words that a stream brings in parts. The
+    workspace's slug is replaced in addresses. Prompts and answers are content: name what else must not be in the file
+    in `secrets`, or take it out with `redact`.
 
     Where the connection to the real server breaks, the client's breaks as well, and that is recorded. Where none can
     be made, the client gets a 502 that says so. All methods may be called from any thread. It does not stand before a
@@ -51,7 +52,8 @@ class RecordingServer(ApiServer):
         session: A `requests.Session` of yours, for proxies or certificates that the environment does not name.
         secrets: Further strings that are to appear nowhere.
         redact: A function from text to text that takes out what only you know. It gets the JSON or text of each
-            request, and of each answer or event of a stream, and has to leave JSON JSON.
+            request, and of each answer or event of a stream, and has to leave JSON JSON; and the words of a stream
+            put together, since a model may say a name in two events.
         host: A loopback address.
         port: The port; 0 takes a free one.
         faults: Faults between the client and this server; more can be added to `faults` later.
