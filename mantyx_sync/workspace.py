@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 from .api import WorkspaceAPI
 from .api_errors import api_error, rate_limit, request_id
-from .errors import MantyxAPIError, MantyxConfigError, MantyxError
+from .errors import MantyxAPIError, MantyxConfigError, MantyxError, MantyxNetworkError
 from .events import RunEvent
 from .opened_tools import CLOSE_S, Keeper, OpenedTools, join_keepers, open_tools
 from .output import OutputType
@@ -150,6 +150,12 @@ class Workspace:
         with contextlib.suppress(Exception):  # a hook or token source of the caller's may raise whatever it likes
             self._api.cancel_run(run_id, timeout=ABORT_TIMEOUT_S, deadline=time.monotonic() + ABORT_TIMEOUT_S)
 
+    def _give_up_marked(self, mark: Mark) -> None:
+        """Ask the server to cancel the run that carries a mark, if it is found; waits for that less than a second."""
+        interrupted = MantyxNetworkError("the request that creates the run was interrupted")
+        with contextlib.suppress(Exception):
+            self.give_up(find_run(self._api, mark, interrupted, time.monotonic() + ABORT_TIMEOUT_S))
+
     def create(
         self,
         spec: RunSpec,
@@ -205,7 +211,16 @@ class Workspace:
             if key is not None and mark is not None:
                 found, mark = find_keyed(self.api, mark, deadline)
             if found is None:
-                run_id, stream_url, answer = self._post(path, body, deadline, mark)
+                try:
+                    run_id, stream_url, answer = self._post(path, body, deadline, mark)
+                except BaseException as error:  # Ctrl-C: the server may be creating it just now
+                    if (
+                        mark is not None
+                        and not isinstance(error, Exception)
+                        and not is_left(error, has_key=key is not None)
+                    ):
+                        self._give_up_marked(mark)
+                    raise
             else:
                 run_id, stream_url, answer = found, self.api.stream_url(found), None
                 log.info("run %s: it has the key of the call, so it is followed and none created", run_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import logging
 import math
+import signal
 import threading
 import time
 from typing import Any, Callable
@@ -15,7 +16,8 @@ import requests
 import mantyx_sync.api
 import mantyx_sync.many
 from mantyx_sync import MantyxClient, MantyxNetworkError, MantyxTimeoutError, ToolContext, tool
-from mantyx_sync.local import LocalServer, ScriptedModel, ToolUse
+from mantyx_sync.local import LocalServer, Pause, ScriptedModel, ToolUse
+from mantyx_sync.local.faults import hold_answer
 from mantyx_sync.tools.executor import ToolExecutor
 from mantyx_sync.workspace import Workspace
 from tests.scripted_runs import (
@@ -93,6 +95,32 @@ def test_ctrl_c_between_creating_a_run_and_waiting_for_it_leaves_nothing(monkeyp
                 thread.join(5)
                 assert not thread.is_alive()
         client.close()
+
+
+@pytest.mark.parametrize("options", [{"recoverable_runs": True}, {}], ids=["recoverable", "with a key"])
+def test_ctrl_c_while_the_answer_to_a_create_is_awaited_cancels_the_run_that_carries_a_mark(
+    options: dict[str, Any],
+) -> None:
+    named = {} if options else {"idempotency_key": "job-1"}
+    gate = threading.Event()
+    model = ScriptedModel([[Pause(threading.Event()), "too late"]])
+    with LocalServer(model) as server, MantyxClient(**server.client_settings(), **options) as client:
+        server.faults.add(hold_answer(gate), route="create")
+
+        def press() -> None:
+            wait_until(lambda: server.runs)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)  # ends the wait for the answer
+
+        watcher = threading.Thread(target=press)
+        watcher.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            client.run_agent(**SPEC, **named)
+        watcher.join()
+        assert time.monotonic() - began < 5.0
+        wait_until(lambda: server.runs[0].is_terminal)
+        assert [run.status for run in server.runs] == ["cancelled"]
+        gate.set()
 
 
 def test_ctrl_c_while_a_run_is_polled_gives_it_up() -> None:
