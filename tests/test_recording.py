@@ -635,6 +635,20 @@ def test_what_is_put_in_the_place_of_words_is_there_whole() -> None:
         assert "".join(json.loads(piece.data[6:])["data"]["text"] for piece in out) == text.replace("s3cret", mark)
 
 
+def test_a_client_gets_no_cookies_and_a_304_has_no_length(tmp_path: Path) -> None:
+    headers = {"Set-Cookie": "sid=1", "X-Auth-Token": "x", "X-Other": "y", "Content-Type": "application/json"}
+    with LocalServer(MODEL) as server:
+        server.faults.add(of_network.answer(304, None, headers=headers))
+        with RecordingServer(tmp_path / "a", **server.client_settings()) as recorder:
+            said = Tap(recorder.port).ask("GET", "/models")
+    assert b"X-Other: y" in said
+    assert not {b"set-cookie", b"x-auth-token", b"content-length", b"transfer-encoding"} & {
+        line.partition(b":")[0].lower() for line in said.split(b"\r\n")
+    }
+    with ReplayServer(tmp_path / "a") as replay:
+        assert Tap(replay.port).ask("GET", "/models") == said
+
+
 def test_a_token_that_a_source_gave_is_known(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     with LocalServer(MODEL) as server:

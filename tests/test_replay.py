@@ -657,6 +657,27 @@ def test_a_form_is_compared_by_its_fields_and_a_list_with_lists() -> None:
     assert compare(_asked({"a": []}), _asked({"a": {}})).differences == ["a: recorded [], now {}"]
 
 
+def test_a_server_that_is_started_again_plays_from_the_beginning(tmp_path: Path) -> None:
+    write_recording(tmp_path / "a", [_said(1, "x")])
+    replay = ReplayServer(tmp_path / "a")
+    for _ in range(2):
+        with replay:
+            assert Tap(replay.port).ask("POST", "/agent-runs", {"prompt": "x"}).startswith(b"HTTP/1.1 200")
+            assert b"400" in Tap(replay.port).ask("POST", "/agent-runs", {"prompt": "y"})
+            assert (len(replay.unmatched), replay.unused) == (1, [])
+
+
+@pytest.mark.parametrize("kind", ["result", "assistant_delta"])
+def test_a_stream_that_is_resumed_ends_if_its_run_had(kind: str) -> None:
+    texts = [f'id: 1\ndata: {{"seq": 1, "type": "x"}}\n\nid: 2\ndata: {{"seq": 2, "type": "{kind}"}}\n\n']
+    stream = _exchange(1, "GET /agent-runs/r1/stream", 1, *texts, answer_headers=EVENTS, end="client_left")
+    plan = Tape([stream]).resumed(f"{BASE}/agent-runs/r1/stream", 1, {})
+    assert plan is not None
+    assert [step.data.splitlines()[0] for step in plan.steps] == [b"id: 2"]
+    assert plan.end == ("complete" if kind == "result" else "client_left")
+    assert not plan.is_sized
+
+
 def test_a_difference_is_told_from_the_first_that_comes_closest() -> None:
     requests = Requests([_said(1, "one", a="1", b="2"), _said(2, "two"), _said(3, "three")])
     found, comparison = requests.find(Asked.of(_said(0, "four")))
