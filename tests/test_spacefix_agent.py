@@ -18,6 +18,7 @@ from mantyx_sync.transport.http import HttpTransport
 from tests import recording_gateway
 from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
 from tests.waiting import wait_until
+from tests.wire import unused_port
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -362,8 +363,9 @@ def test_redirects_are_refused_with_advice(gateway: RecordingGateway) -> None:
 
 
 def test_a_gateway_that_nobody_serves_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    with Agent(url="http://127.0.0.1:1", agent_key=KEY, telemetry=False).start() as agent:
-        with pytest.raises(MantyxTimeoutError, match=r"not ready within 0.05 s: .*127\.0\.0\.1:1"):
+    port = unused_port()
+    with Agent(url=f"http://127.0.0.1:{port}", agent_key=KEY, telemetry=False).start() as agent:
+        with pytest.raises(MantyxTimeoutError, match=rf"not ready within 0.05 s: .*127\.0\.0\.1:{port}"):
             agent.wait_ready(0.05)
         assert agent.status().state in ("waiting", "connecting")
         assert not agent.status().is_healthy

@@ -13,6 +13,7 @@ from mantyx_sync.local import Failure, LocalServer, ModelRequest, Pause, Scripte
 from mantyx_sync.spacefix import Agent, agent_tool
 from tests.recording_gateway import RecordingGateway
 from tests.waiting import wait_until
+from tests.wire import unused_port
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -137,7 +138,7 @@ def test_a_call_that_is_cancelled_already_starts_no_run(client: MantyxClient) ->
 
 
 def test_a_platform_that_cannot_be_reached_is_told_in_a_few_words() -> None:
-    client = MantyxClient(api_key="k", workspace_slug="w", base_url="http://127.0.0.1:1", max_retries=0)
+    client = MantyxClient(api_key="k", workspace_slug="w", base_url=f"http://127.0.0.1:{unused_port()}", max_retries=0)
     with client, pytest.raises(ToolError) as caught:
         support(client).answer({"prompt": "x"}, ToolContext())
     assert str(caught.value) == "ask-support cannot be asked at present (MantyxNetworkError)"

@@ -21,6 +21,7 @@ from tests import recording_gateway
 from tests.processes import Child
 from tests.recording_gateway import DEADLINE_S, KEY, RecordingGateway, Reply, double
 from tests.waiting import wait_until
+from tests.wire import unused_port
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -177,7 +178,7 @@ def test_a_hook_may_stop_its_agent(gateway: RecordingGateway) -> None:
 
 def test_a_wait_for_ready_ends_with_the_agent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "ReconnectPolicy", lambda: ReconnectPolicy(first=60.0))
-    agent = Agent(url="http://127.0.0.1:1", agent_key=KEY).start()
+    agent = Agent(url=f"http://127.0.0.1:{unused_port()}", agent_key=KEY).start()
     stopping = threading.Timer(0.05, agent.stop)
     stopping.start()
     with pytest.raises(MantyxError, match="the agent was stopped before it was ready"):
